@@ -73,15 +73,12 @@ def class_components(actions: NDArray[np.float64], policy: Policy, layout: str) 
     return np.clip(components, -1.0, 1.0)
 
 
-def timers_s(components: NDArray[np.float64], tuned_s: NDArray[np.float64], settings: Settings) -> NDArray[np.float64]:
-    """(N, C, 2) timers in force from components that broadcast to the (N, C, 2) timers of the auto-tuner."""
-    if settings.action_mode == "residual":
-        factor = settings.residual_range**components
-        timers = np.maximum(tuned_s * factor + settings.residual_floor_s * (factor - 1.0), 0.0)
-    else:
-        timers = np.broadcast_to(absolute_timer_s(components, settings.absolute_scale_s), tuned_s.shape).copy()
-    timers[..., 1] = np.maximum(timers[..., 0], timers[..., 1])
-    return timers
+def residual_terms(
+    components: NDArray[np.float64], settings: Settings
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Factor and offset (s) of the residual action: timer = max(0, tuned * factor + offset); 1 and 0 for a = 0, exactly."""
+    factor = settings.residual_range**components
+    return factor, settings.residual_floor_s * (factor - 1.0)
 
 
 def margin(component: NDArray[np.float64], settings: Settings) -> NDArray[np.float64]:

@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from math import isfinite, isnan
+from math import inf, isfinite
+from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 NONE = -1  # absent index in arrays
 
-# GPU generation: (bus bandwidth inside a machine, one machine's network interfaces), GB/s = 1e9 bytes/s.
-# machine: nccl-tests bus bandwidth of 8 GPUs over NVLink: A100 230 to 232 (NVIDIA/nccl issue 527), H100 370 (NPU bandwidth of the
-# HGX-H100 configuration validated in astra-sim), V100 130 (our estimate). Network: one 100 Gb/s interface 12.2 measured
-# (NVIDIA/nccl-tests issue 29), 4 x 200 Gb/s 86 (issue 175), 8 x 400 Gb/s 350 (our estimate from its nominal 400).
+# GPU generation: (bus bandwidth inside a machine, one machine's network interfaces), GB/s = 1e9 bytes/s. Machine:
+# nccl-tests bus bandwidth of 8 GPUs over NVLink: A100 230 to 232 (NVIDIA/nccl issue 527), H100 370 (largest bus
+# bandwidth noted in astra-sim's HGX-H100 configuration), V100 130 (our estimate). Network: one 100 Gb/s interface
+# 12.2 measured (NVIDIA/nccl-tests issue 29), 4 x 200 Gb/s 86 (issue 175), 8 x 400 Gb/s 350 (our estimate, 400
+# nominal).
 _LINKS = {"v100": (130.0, 12.2), "a100": (232.0, 86.0), "h100": (370.0, 350.0)}
 
 
@@ -28,8 +30,9 @@ class Tier(IntEnum):
 class ClusterSpec:
     """Shape and links of a homogeneous cluster; bandwidths in GB/s (1e9 bytes/s), infinite ones are allowed.
 
-    Link speeds left at None are those of the GPU generation. Latencies per ring step: NCCL's own model (NVIDIA/nccl,
-    src/graph/tuning.cc, protocol Simple: 3.4 us NVLink, 9.6 us network); across racks 14 us is our estimate.
+    Link speeds left at None become those of the GPU generation (so `replace(spec, gpu=...)` must set them to None
+    again). Latencies per ring step: NCCL's own model (NVIDIA/nccl, src/graph/tuning.cc, protocol Simple: 3.4 us
+    NVLink, 9.6 us network); across racks 14 us is our estimate. ValueError names a field that no cluster can have.
     """
 
     racks: int
@@ -47,20 +50,24 @@ class ClusterSpec:
         """Fill in the links and refuse what no cluster can be."""
         for field in ("racks", "machines_per_rack", "gpus_per_machine"):
             value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"cluster: {field} is {value!r}, it must be a whole number of at least 1")
         if self.gpu not in _LINKS:
             raise ValueError(f"cluster: unknown GPU generation {self.gpu!r}; known: {', '.join(_LINKS)}")
         for field, default in zip(("machine_gb_s", "nic_gb_s"), _LINKS[self.gpu], strict=True):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, default)
-            if isnan(getattr(self, field)) or getattr(self, field) <= 0:
-                raise ValueError(f"cluster: {field} is {getattr(self, field)}, it must be positive")
-        if not (isfinite(self.oversubscription) and self.oversubscription >= 1):
-            raise ValueError(f"cluster: oversubscription is {self.oversubscription}, it must be at least 1")
-        for field in ("machine_alpha_s", "rack_alpha_s", "network_alpha_s"):
-            if not (isfinite(getattr(self, field)) and getattr(self, field) >= 0):
-                raise ValueError(f"cluster: {field} is {getattr(self, field)}, it must be 0 or more and finite")
+            if not (_is_number(getattr(self, field)) and 0 < getattr(self, field) <= inf):
+                raise ValueError(f"cluster: {field} is {getattr(self, field)!r}, it must be a positive number")
+        for field, least in (
+            ("oversubscription", 1),
+            ("machine_alpha_s", 0),
+            ("rack_alpha_s", 0),
+            ("network_alpha_s", 0),
+        ):
+            value = getattr(self, field)
+            if not (_is_number(value) and isfinite(value) and value >= least):
+                raise ValueError(f"cluster: {field} is {value!r}, it must be a finite number of at least {least}")
 
     @property
     def machines(self) -> int:
@@ -78,13 +85,17 @@ class ClusterSpec:
         return self.racks * self.gpus_per_rack
 
     def best_tier(self, gpus: ArrayLike) -> NDArray[np.int64]:
-        """The best tier that each demand can have on the empty cluster."""
+        """The best tier of each demand on the empty cluster, same shape; what fits nowhere counts as NETWORK."""
         demand = np.asarray(gpus)
         return (demand > self.gpus_per_machine).astype(np.int64) + (demand > self.gpus_per_rack)
 
     def __str__(self) -> str:
-        """RxMxG@generation, as `parse_cluster` reads it."""
+        """RxMxG@generation, as `parse_cluster` reads it; links are not told."""
         return f"{self.racks}x{self.machines_per_rack}x{self.gpus_per_machine}@{self.gpu}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 PRESETS: dict[str, ClusterSpec] = {
@@ -94,17 +105,21 @@ PRESETS: dict[str, ClusterSpec] = {
 
 
 def parse_cluster(text: str) -> ClusterSpec:
-    """A preset ("512") or racks x machines x GPUs ("8x8x8"), each with an optional generation ("512@a100")."""
-    shape, _, gpu = text.strip().lower().partition("@")
-    gpu = gpu or "v100"
+    """A preset ("512") or racks x machines x GPUs ("8x8x8"), each with an optional generation ("512@a100").
+
+    ValueError for an unknown name or generation lists the known ones.
+    """
+    shape, at, gpu = text.strip().lower().partition("@")
+    gpu = gpu if at else "v100"
     if gpu not in _LINKS:
         raise ValueError(f"cluster {text!r}: unknown GPU generation {gpu!r}; known: {', '.join(_LINKS)}")
     if shape in PRESETS:
         return replace(PRESETS[shape], gpu=gpu, machine_gb_s=None, nic_gb_s=None)
     parts = shape.split("x")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise ValueError(f"unknown cluster {text!r}; give racks x machines x GPUs such as 8x8x8, or {', '.join(PRESETS)}")
+        known = ", ".join(PRESETS)
+        raise ValueError(f"unknown cluster {text!r}; known: {known}, or give racks x machines x GPUs such as 8x8x8")
     racks, machines, gpus = (int(part) for part in parts)
     if racks * machines * gpus > 1_000_000:
-        raise ValueError(f"cluster {text!r} has {racks * machines * gpus} GPUs, more than the 1,000,000 that are supported")
+        raise ValueError(f"cluster {text!r} has {racks * machines * gpus} GPUs, more than the supported 1,000,000")
     return ClusterSpec(racks=racks, machines_per_rack=machines, gpus_per_machine=gpus, gpu=gpu)

@@ -151,6 +151,8 @@ TIMER = np.dtype(
         ("timer_s", "f8"),  # in force
         ("tuned_s", "f8"),  # what the auto-tuner would set
         ("default_s", "f8"),  # what it sets while the window is empty
+        ("factor", "f8"),  # with auto_tuner 1 the timer in force is tuned_s * factor + offset_s
+        ("offset_s", "f8"),
         ("head", "i8"),  # oldest entry of the window
         ("entries", "i8"),
         ("changed", "i8"),  # the window changed since tuned_s was computed
@@ -1145,11 +1147,14 @@ def tune(w: World) -> bool:
             machine_s = window_timer(w, timer_class, 0)
             w.timers[timer_class, 0].tuned_s = machine_s
             w.timers[timer_class, 1].tuned_s = max(machine_s, window_timer(w, timer_class, 1))
-            for tier in range(2):
-                timer = w.timers[timer_class, tier]
-                if w.rules[0].auto_tuner == 1 and timer.timer_s != timer.tuned_s:
-                    timer.timer_s = timer.tuned_s
-                    changed = True
+            if w.rules[0].auto_tuner == 1:
+                least_s = 0.0
+                for tier in range(2):
+                    timer = w.timers[timer_class, tier]
+                    timer_s = max(least_s, timer.tuned_s * timer.factor + timer.offset_s)
+                    changed = changed or timer.timer_s != timer_s
+                    timer.timer_s = timer_s
+                    least_s = timer_s
     return changed
 
 

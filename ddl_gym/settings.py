@@ -1,7 +1,7 @@
 """What can be chosen about an environment? One frozen record of JSON values, the keyword arguments of every env id."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import inf, isfinite
 from typing import Any
 
@@ -46,10 +46,10 @@ class Settings:
         action_mode, residual_range, residual_floor_s, absolute_scale_s, layout: see `ddl_gym.actions`.
     """
 
-    trace: str | Mapping[str, Any] = "distributed_diurnal"
+    trace: str | Mapping[str, Any] = "distributed_short"
     jobs: int = 512
     cluster: str = "512"
-    load: Range | None = (0.8, 1.1)
+    load: Range | None = (0.9, 1.4)
     split: str = "all"
     oversubscription: float = 1.0
     rack_congestion: Range = 1.0
@@ -100,12 +100,18 @@ class Settings:
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(map(str, allowed))}")
         for name in ("jobs", "max_decisions"):
-            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            if (
+                isinstance(getattr(self, name), bool)
+                or not isinstance(getattr(self, name), int)
+                or getattr(self, name) < 1
+            ):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, it must be a whole number of at least 1")
         for name, least in (("load", 0.0), ("rack_congestion", 1.0), ("network_congestion", 1.0)):
             low, high = bounds(getattr(self, name)) if getattr(self, name) is not None else (1.0, 1.0)
             if not least <= low <= high < inf or low == 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, it must be {least} or more (above 0), low before high")
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, it must be {least} or more (above 0), low before high"
+                )
         for name in ("decision_s", "absolute_scale_s"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} is {getattr(self, name)}, it must be positive and finite")
@@ -115,7 +121,9 @@ class Settings:
             raise ValueError("residual_range must be at least 1, residual_floor_s 0 or more, jct_weight in [0, 1]")
         if self.congested_hours is not None:
             if len(self.congested_hours) != 3:
-                raise ValueError(f"congested_hours is {self.congested_hours}, it must be [start hour, end hour, factor]")
+                raise ValueError(
+                    f"congested_hours is {self.congested_hours}, it must be [start hour, end hour, factor]"
+                )
             start, end, factor = self.congested_hours
             if not (0 <= start < end <= 24 and 1 <= factor < inf):
                 raise ValueError(
@@ -126,8 +134,6 @@ class Settings:
 
     def cluster_spec(self) -> ClusterSpec:
         """The cluster of every episode."""
-        from dataclasses import replace
-
         return replace(parse_cluster(self.cluster), oversubscription=self.oversubscription)
 
     def policy(self, auto_tuner: bool = True) -> Policy:

@@ -255,25 +255,7 @@ class Simulator:
 
     def records(self) -> JobRecords:
         """What has happened to each job so far; the current stretch of a running job is not booked yet."""
-        rows = self.world.jobs
-        return JobRecords(
-            job_id=self.jobs.job_id,
-            user=self.jobs.user,
-            model=self.jobs.model,
-            gpus=self.jobs.gpus,
-            submit_s=self.jobs.submit_s,
-            duration_s=self.jobs.duration_s,
-            start_s=np.where(rows["first_start_s"] == inf, np.nan, rows["first_start_s"]),
-            finish_s=np.where(rows["status"] == kernel.FINISHED, rows["finish_s"], np.nan),
-            running_s=np.array(rows["running_s"]),
-            restore_s=np.array(rows["restore_s"]),
-            communication_s=np.array(rows["communication_s"]),
-            lost_s=np.array(rows["lost_s"]),
-            tier_s=self.world.tier_s.copy(),
-            preemptions=np.array(rows["preemptions"]),
-            moves=np.array(rows["moves"]),
-            tier=np.array(rows["tier"]),
-        )
+        return records_of(self.world, self.jobs)
 
     def segments(self) -> Segments:
         """The stretches of running that have ended, in order of their end; needs `log=True`."""
@@ -328,3 +310,26 @@ class Simulator:
         assert np.all(w.jobs["done"] >= 0) and np.all(w.jobs["done"] <= w.jobs["iterations"])
         assert np.all(w.jobs["done"][status == kernel.FINISHED] == w.jobs["iterations"][status == kernel.FINISHED])
         assert np.allclose(w.tier_s.sum(axis=1), w.jobs["running_s"])
+
+
+def records_of(w: kernel.World, jobs: JobTable) -> JobRecords:
+    """Records of the jobs of a World row."""
+    rows = w.jobs[: jobs.jobs]
+    return JobRecords(
+        job_id=jobs.job_id,
+        user=jobs.user,
+        model=jobs.model,
+        gpus=jobs.gpus,
+        submit_s=jobs.submit_s,
+        duration_s=jobs.duration_s,
+        start_s=np.where(rows["first_start_s"] == inf, np.nan, rows["first_start_s"]),
+        finish_s=np.where(rows["status"] == kernel.FINISHED, rows["finish_s"], np.nan),
+        running_s=np.array(rows["running_s"]),
+        restore_s=np.array(rows["restore_s"]),
+        communication_s=np.array(rows["communication_s"]),
+        lost_s=np.array(rows["lost_s"]),
+        tier_s=w.tier_s[: jobs.jobs].copy(),
+        preemptions=np.array(rows["preemptions"]),
+        moves=np.array(rows["moves"]),
+        tier=np.array(rows["tier"]),
+    )

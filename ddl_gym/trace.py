@@ -70,7 +70,7 @@ def _read_native(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_philly(table: pd.DataFrame) -> pd.DataFrame:
-    """Microsoft's Philly jobs as cleaned and published with ElasticFlow (Apache-2.0): unsorted, row numbers become the ids.
+    """Microsoft's Philly jobs as cleaned and published with ElasticFlow (Apache-2.0): unsorted; row numbers become ids.
 
     Times are local: the hour that the end of daylight saving repeats (5 November 2017) is read as it stands.
     """
@@ -155,7 +155,9 @@ def read_trace(path: str | Path, *, mix: str = "default", seed: int = 0, skip_in
         reordered=reordered,
         models_assigned=int(without_model.sum()),
         ignored_columns=tuple(
-            str(name) for name in table.columns if name not in {reader.origin.get(str(column), column) for column in native}
+            str(name)
+            for name in table.columns
+            if name not in {reader.origin.get(str(column), column) for column in native}
         ),
     )
 

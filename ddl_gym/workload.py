@@ -211,7 +211,8 @@ def _submissions(arrivals: str, jobs: int, span_s: float, rng: np.random.Generat
         rate *= rng.gamma(shape, 1 / shape, len(hours))
     edges_s = np.minimum(np.append(hours, len(hours)) * 3600.0, span_s)
     expected = np.concatenate([[0.0], np.cumsum(rate * np.diff(edges_s))])
-    return np.interp(position * expected[-1], expected, edges_s)
+    submit_s: NDArray[np.float64] = np.interp(position * expected[-1], expected, edges_s)
+    return submit_s
 
 
 def _burst_shape() -> float:
@@ -236,4 +237,6 @@ PRESETS: dict[str, Workload] = {
     "distributed_batch": Workload(arrivals="batch", demand="muri_t3", min_gpus=2, max_duration_s=2 * 86_400.0),
     "distributed_diurnal": replace(_DISTRIBUTED, arrivals="diurnal"),
     "distributed_bursty": replace(_DISTRIBUTED, arrivals="bursty", load=1.1),
+    # Short enough that a few hundred jobs fill a cluster: the environments' default.
+    "distributed_short": replace(_DISTRIBUTED, max_duration_s=6 * 3_600.0, max_gpus=64),
 }

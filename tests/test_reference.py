@@ -175,10 +175,23 @@ def test_affinity_puts_equal_demands_together(simulate, placement, tier):
     assert tiers(simulate((1, 2, 4), [(0, 1, 9), (0, 2, 9), (1, 1, 9), (1, 3, 9)], placement=placement))[3] == tier
 
 
+def test_affinity_prefers_a_machine_of_equal_demand_to_an_idle_one(simulate):
+    # The second 1 goes beside the first: machine 2 stays whole.
+    rows = [(0, 1, 9), (0, 2, 9), (1, 1, 9), (1, 4, 9)]
+    assert tiers(simulate((1, 3, 4), rows, placement=Placement.AFFINITY))[3] == MACHINE
+
+
+def test_of_machines_of_equal_demand_affinity_takes_the_one_with_most_free_gpus(simulate):
+    # Five of demand 1 fill machine 0 and open machine 1; at 2 s free 1 3. The sixth makes it 1 2, no machine for three.
+    rows = [(0, 1, 2), *[(0, 1, 9)] * 4, (3, 1, 9), (3, 3, 9)]
+    assert tiers(simulate((1, 2, 4), rows, placement=Placement.AFFINITY))[6] == RACK
+
+
 def test_a_machine_loses_its_affinity_when_it_is_idle_again(simulate):
-    # At 6 s machine 0 is idle and takes affinity 2; a demand of 1 then opens machine 1 (free 2 3, none for four).
-    rows = [(0, 1, 5), (6, 2, 9), (7, 1, 9), (7, 4, 9)]
-    assert tiers(simulate((1, 2, 4), rows, placement=Placement.AFFINITY)) == [MACHINE, MACHINE, MACHINE, RACK]
+    # Free 0 0 | 1 3, at 7 s 4 4 | 1 4: machine 3 has run a 1, but it is as idle as machine 0, which is the lower. That
+    # leaves 3 4 | 1 4, no rack for eight.
+    rows = [(0, 8, 6), (0, 3, 50), (0, 1, 5), (7, 1, 50), (7, 8, 50)]
+    assert tiers(simulate((2, 2, 4), rows, placement=Placement.AFFINITY))[4] == NETWORK
 
 
 def test_under_skew_a_plain_job_takes_scattered_gpus_although_a_machine_is_idle(simulate):
@@ -188,6 +201,13 @@ def test_under_skew_a_plain_job_takes_scattered_gpus_although_a_machine_is_idle(
     run = simulate((2, 2, 4), rows, placement=Placement.SKEW, skew_limit=SKEW_LIMIT)
     assert tiers(run) == [MACHINE, RACK, NETWORK]
     assert finishes_s(run) == [30, 20, 20]  # five GPUs: 5 iterations of 2 s at best, 4 s across racks
+
+
+def test_a_skew_equal_to_the_limit_is_not_above_it(simulate):
+    # Free 1 4: not skewed, the second job takes one GPU of each machine.
+    rows = [(0, 3, 30, PLAIN_MODEL), (0, 2, 10, SKEWED_MODEL)]
+    limit = float(CATALOGUE.skew[SKEWED_MODEL])
+    assert tiers(simulate((1, 2, 4), rows, placement=Placement.SKEW, skew_limit=limit)) == [MACHINE, RACK]
 
 
 @pytest.mark.parametrize(("model", "start_s", "tier"), [(PLAIN_MODEL, 0, RACK), (SKEWED_MODEL, 20, MACHINE)])
@@ -348,11 +368,33 @@ def test_network_sensitivity_takes_the_gpus_of_those_hurt_least(simulate):
     assert preemptions(run) == [0, 0, 1, 0, 0, 0]
 
 
+def test_network_sensitivity_compares_with_the_best_tier_of_each_job(simulate):
+    # The pair's best tier is RACK, 2 s an iteration: both score 1 at 10 s, and the last index gives up its GPUs.
+    rows = [(0, 1, 100), (0, 2, 100), (5, 1, 100)]
+    run = simulate((1, 3, 1), rows, order=Order.NETWORK_SENSITIVITY, until_s=10.0, **ROUNDS)
+    assert preemptions(run) == [0, 1, 0]
+
+
 def test_discretised_service_keeps_jobs_of_one_queue_in_the_order_of_their_start(simulate):
     # At 20 s both are past 20 GPU-seconds: key 1 each, and 1 < 1 is false. So the second runs to its end.
     run = simulate((1, 1, 4), RIVALS, order=Order.DISCRETISED_LAS, las_edges=(20.0,), **ROUNDS)
     assert preemptions(run) == [1, 0]
     assert finishes_s(run) == [200, 110]
+
+
+def test_discretised_service_ties_go_to_the_first_start_not_to_the_index(simulate):
+    # Job 2 starts at 2 s, job 1 takes over at 10 s (16 GPU-seconds are past the edge), job 3 at 20 s, to 25 s: then job
+    # 2 goes first, for 92 s.
+    rows = [(0, 2, 5), (1, 4, 100), (2, 2, 100), (15, 4, 5)]
+    run = simulate((1, 1, 4), rows, order=Order.DISCRETISED_LAS, las_edges=(10.0,), **ROUNDS)
+    assert finishes_s(run) == [5, 207, 117, 25]
+
+
+def test_discretised_service_ties_go_to_the_first_start_not_to_the_longest_wait(simulate):
+    # Job 0 runs 0-10 s, 1 10-20 s, 2 20-25 s, 0 25-30 s, 3 30-35 s. Then 0 goes before 1, though 1 has waited longer.
+    rows = [*RIVALS, (15, 4, 5), (26, 4, 5)]
+    run = simulate((1, 1, 4), rows, order=Order.DISCRETISED_LAS, las_edges=(20.0,), **ROUNDS)
+    assert finishes_s(run) == [120, 210, 25, 35]
 
 
 @pytest.mark.parametrize(("edge", "preempted"), [(40.0, 1), (40.5, 0)])
@@ -362,14 +404,16 @@ def test_an_edge_belongs_to_the_lower_queue(simulate, edge, preempted):
     assert preemptions(run) == [preempted, 0]
 
 
-def test_a_starving_job_is_promoted_and_its_service_forgiven(simulate):
+@pytest.mark.parametrize(
+    ("until_s", "expected"),
+    [(29.0, [1, 0]), (30.0, [1, 1]), (69.0, [1, 1]), (70.0, [2, 1]), (149.0, [2, 1]), (150.0, [2, 2])],
+)
+def test_a_starving_job_is_promoted_and_its_service_forgiven(simulate, until_s, expected):
     # The first waits from 10 s on, with 10 s executed: promoted after 2 x 10 s, at 30 s, to key 0 < 1. At 40 s it has
-    # 40 unforgiven GPU-seconds again, but the second, 20 s executed, is promoted only after 2 x 20 s, at 70 s.
+    # 40 unforgiven GPU-seconds again, but the second, 20 s executed, is promoted only after 2 x 20 s, at 70 s. From
+    # then on the first waits for twice the 40 s that are not forgiven, to 150 s.
     fields = {"order": Order.DISCRETISED_LAS, "las_edges": (20.0,), "promote_factor": 2.0, **ROUNDS}
-    assert preemptions(simulate((1, 1, 4), RIVALS, until_s=29.0, **fields)) == [1, 0]
-    assert preemptions(simulate((1, 1, 4), RIVALS, until_s=30.0, **fields)) == [1, 1]
-    assert preemptions(simulate((1, 1, 4), RIVALS, until_s=69.0, **fields)) == [1, 1]
-    assert preemptions(simulate((1, 1, 4), RIVALS, until_s=70.0, **fields)) == [2, 1]
+    assert preemptions(simulate((1, 1, 4), [(0, 4, 1000), (5, 4, 1000)], until_s=until_s, **fields)) == expected
 
 
 # Preemption.
@@ -518,6 +562,41 @@ def test_a_move_loses_the_unfinished_iteration(simulate):
     records = simulate((1, 2, 4), [*MISPLACED[:2], (1, 2, 20)], restore_s=5.0, **UPGRADE).records()
     assert records.lost_s[2] == 1
     assert records.finish_s[2] == 36
+
+
+def test_the_gain_of_a_move_counts_the_iteration_that_it_loses(simulate):
+    # 10.25 s restore + 11 s is not less than 21 s; the 10.5 iterations not done would be.
+    records = simulate((1, 2, 4), [*MISPLACED[:2], (1, 2, 20)], restore_s=10.25, **UPGRADE).records()
+    assert records.moves.tolist() == [0, 0, 0]
+    assert records.finish_s[2] == 41
+
+
+def test_jobs_move_in_the_order_of_their_priority(simulate):
+    # Pairs at RACK on machines 0, 1 (job 4) and 2, 3 (job 5). At 20 s machine 1 has room for one more pair: for job 5,
+    # of which 12.5 s remain, not for job 4 (32 s).
+    rows = [(0, 3, 100), (1, 3, 14), (2, 3, 100), (3, 3, 100), (4, 2, 40), (5, 2, 20)]
+    records = simulate((1, 4, 4), rows, order=Order.SRTF, until_s=20.0, **UPGRADE).records()
+    assert records.moves.tolist() == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_pass_follows_a_move(simulate):
+    # Job 4 runs on machines 0 and 1. At 20 s the best fit for it is machine 2 (free 2; machine 1 has 3), and machine 1
+    # is whole for job 5, which would hold out for ever.
+    rows = [(0, 3, 100), (0, 3, 15), (0, 2, 100), (0, 2, 12), (0, 2, 20), (16, 4, 10)]
+    run = simulate((1, 3, 4), rows, until_s=0.0, demand_edges=(2,), **UPGRADE)
+    run.set_timers([0.0, inf], [0.0, inf])
+    run.advance(29.0)
+    assert run.records().moves.tolist() == [0, 0, 0, 0, 1, 0]
+    assert starts_s(run)[5] == 20
+
+
+def test_a_job_that_moves_to_a_machine_where_it_is_alone_leaves_its_affinity(simulate):
+    # The pair on machines 0 and 1, opened by threes, moves to machine 1 at 20 s; this is never idle. So at 26 s the
+    # next pair finds no affinity 2 and opens machine 2 (free 1 2 2, none for four).
+    rows = [(0, 3, 100), (0, 3, 15), (0, 4, 25), (0, 2, 20), (26, 2, 9), (26, 4, 9)]
+    run = simulate((1, 3, 4), rows, restore_s=5.0, placement=Placement.AFFINITY, **UPGRADE)
+    assert run.records().moves.tolist() == [0, 0, 0, 1, 0, 0]
+    assert tiers(run)[5] == RACK
 
 
 @pytest.mark.parametrize(("quantum_s", "finish_s"), [(20.0, 30), (25.0, 35), (inf, 40)])

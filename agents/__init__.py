@@ -1,0 +1,1 @@
+"""Reference agents and learners; run from a checkout, not installed."""
