@@ -171,14 +171,16 @@ class ClusterEnv(gym.Env[Observation, Any]):
         return observation, float(outcome.rewards[0]), bool(outcome.terminated[0]), bool(outcome.truncated[0]), info
 
     def _observe(self) -> Observation:
-        return self.fleet.observe()[0].copy()
+        observation: Observation = self.fleet.observe()[0].copy()
+        return observation
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Valid choices, for MaskablePPO; all choices of all dimensions one after the other. Discrete actions only."""
         masks = self.decision.masks(self.fleet)
         if masks is None:
             raise AttributeError("continuous actions have no masks")
-        return masks[0]
+        mask: NDArray[np.bool_] = masks[0]
+        return mask
 
     def get_state(self) -> dict[str, Any]:
         """Everything that decides how the episode goes on, for `set_state`; also of the random numbers."""
@@ -207,9 +209,9 @@ class DelayTimersEnv(ClusterEnv):
     """The paper's knobs: one machine timer and one rack timer for all jobs, set every `decision_s` seconds.
 
     ## Description
-    A GPU cluster trains distributed deep-learning jobs. A queued job holds out for GPUs on one machine until its machine timer runs out, then for
-    GPUs in one rack until its rack timer does, then takes what there is (delay scheduling; Dally, arXiv 2401.16492, reconstructed).
-    The rules of the simulation are those of `ddl_gym.simulator`.
+    A GPU cluster trains distributed deep-learning jobs. A queued job holds out for GPUs on one machine until its machine
+    timer runs out, then for GPUs in one rack until its rack timer does, then takes what there is (delay scheduling; Dally,
+    arXiv 2401.16492, reconstructed). The rules of the simulation are those of `ddl_gym.simulator`.
 
     ## Action Space
     `Box(-1, 1, (2,), float32)`: machine timer, rack timer. With `action_mode="residual"` 0 is the auto-tuner's timer and the ends

@@ -7,6 +7,7 @@ a baseline, row i + rows is the auto-tuner's run of the same episode.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -129,7 +130,7 @@ class Fleet:
 
     def answer(self, accept: NDArray[np.bool_]) -> None:
         """Answer the offers that the rows ask about, (N,)."""
-        for row in np.flatnonzero(self.active & (self.worlds.clock["asked_job"][: self.rows, 0] != NONE)):
+        for row in map(int, np.flatnonzero(self.active & (self.worlds.clock["asked_job"][: self.rows, 0] != NONE))):
             kernel.answer(world_row(self.worlds, row), bool(accept[row]))
 
     # Time.
@@ -187,7 +188,7 @@ class Fleet:
             work(first, end)
             return
         edges = np.linspace(first, end, self._threads + 1).astype(int).tolist()
-        for future in [self._pool.submit(work, a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]:
+        for future in [self._pool.submit(work, a, b) for a, b in pairwise(edges)]:
             future.result()
 
     # What came of it.

@@ -1,6 +1,6 @@
 """What goes into the simulator and what comes out: one row a job, one array a column."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,8 @@ class JobTable(NamedTuple):
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> "JobTable":
         """The same columns for some rows, times unchanged."""
-        return JobTable(*(column[rows] for column in self))
+        columns: dict[str, Any] = {name: column[rows] for name, column in self._asdict().items()}
+        return JobTable(**columns)
 
 
 class JobRecords(NamedTuple):

@@ -18,9 +18,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 # _nrt=False: no reference counting of the World's arrays at each call (nothing is allocated here); it makes the loop several times faster.
-jit = njit(cache=True, nogil=True, _nrt=False)
+_options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+jit = njit(**_options)
 # For the functions of every event: a call copies the descriptors of all the World's arrays, which costs more than the work.
-inlined = njit(cache=True, nogil=True, _nrt=False, inline="always")
+inlined = njit(**_options, inline="always")
 
 NONE = -1
 MACHINE, RACK, NETWORK = 0, 1, 2  # ddl_gym.cluster.Tier

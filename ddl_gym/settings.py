@@ -85,7 +85,8 @@ class Settings:
         for name in keywords:
             if name not in known:
                 raise ValueError(f"unknown environment argument {name!r}; known: {', '.join(sorted(known))}")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in keywords.items()})
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in keywords.items()}
+        return cls(**values)
 
     def __post_init__(self) -> None:
         """Refuse what no environment can be."""

@@ -6,10 +6,11 @@ The rules
 Everything below happens in `kernel.py`, and once more, independently, in tests/reference_simulator.py. There is no
 randomness: the same cluster, network, jobs, policy and timers give the same schedule.
 
-**Time** is float64 seconds after the first submission. The simulation jumps from instant to instant. The next instant is
-the earliest of: the earliest `finish_s` of a running job, the next network step, the next submission, the next timer
-expiry (`enqueue_s + timer` of a queued job, if later than now), the next round (`k * round_s`, k = 1, 2, ...; after each
-instant the next round is the first one later than now). It ends when every job has finished. At one instant, in this order:
+**Time** is float64 seconds after the first submission. The simulation jumps from instant to instant. The next instant
+is the earliest of: the earliest `finish_s` of a running job, the next network step, the next submission, the next
+timer expiry (`enqueue_s + timer` of a queued job, if later than now), the next round (`k * round_s`, k = 1, 2, ...;
+after each instant the next round is the first one later than now). It ends when every job has finished. At one
+instant, in this order:
 
 1. completions: running jobs with `finish_s <= now`, by (finish_s, job index);
 2. the network step, if one is due now;
@@ -17,98 +18,117 @@ instant the next round is the first one later than now). It ends when every job 
 4. (timer expiries change who accepts what in the pass below);
 5. at a round: priority refresh, promotion, preemption;
 6. the scheduling pass;
-7. at a round: placement upgrades, one more pass if a job moved; then the auto-tuner sets the timers, and one more pass.
-   (A round with an empty queue and no running job that could be upgraded changes nothing but timers.)
+7. at a round: placement upgrades, one more pass if a job moved; then the auto-tuner sets the timers, and one more
+   pass. (A round with an empty queue and no running job that could be upgraded changes nothing but timers.)
 
 `advance(until_s)` handles every instant up to and including until_s, then sets the clock to until_s: a decision taken
-there comes last at its instant. Timers or a margin set from outside take effect at once: the next advance begins with a pass.
+there comes last at its instant. Timers or a margin set from outside take effect at once: the next advance begins with
+a pass.
 
-**Gang.** A job holds all its GPUs or none. **Best tier** of a demand: MACHINE if it fits an empty machine, else RACK if it
-fits an empty rack, else NETWORK.
+**Gang.** A job holds all its GPUs or none. **Best tier** of a demand: MACHINE if it fits an empty machine, else RACK
+if it fits an empty rack, else NETWORK.
 
-**Offers.** A queued job is offered, under `Placement.CONSOLIDATE`, the best tier at which the free GPUs can hold it now:
+**Offers.** A queued job is offered, under `Placement.CONSOLIDATE`, the best tier at which the free GPUs can hold it
+now:
 
-* MACHINE, if some machine has enough free GPUs: of those, the one with the fewest free GPUs (best fit), ties to the lower index;
-* else RACK, if some rack has: of those, the rack with the fewest free GPUs, ties to the lower index; in it, machines with most
-  free GPUs first, ties to the lower index, each giving all it has until the demand is met;
-* else NETWORK, if the cluster has: racks with most free GPUs first, ties to the lower index, until their sum covers the demand;
-  then of the machines of these racks those with most free GPUs first, ties to the lower index, each giving all it has
-  until the demand is met;
+* MACHINE, if some machine has enough free GPUs: of those, the one with the fewest free GPUs (best fit), ties to the
+  lower index;
+* else RACK, if some rack has: of those, the rack with the fewest free GPUs, ties to the lower index; in it, machines
+  with most free GPUs first, ties to the lower index, each giving all it has until the demand is met;
+* else NETWORK, if the cluster has: racks with most free GPUs first, ties to the lower index, until their sum covers
+  the demand; then of the machines of these racks those with most free GPUs first, ties to the lower index, each
+  giving all it has until the demand is met;
 * else nothing.
 
-`Placement.AFFINITY` (after Gandiva, Xiao et al., OSDI'18) changes the choice of machine at MACHINE only: of the machines with
-enough free GPUs, one whose affinity equals the job's demand, most free GPUs first; else an idle machine; else best fit as
-above; ties to the lower index. A machine that leaves idleness takes as affinity the demand of the job that it starts
-(at any tier), and loses it when it is idle again. (Claimed GPUs, below, count as released, and as started again if the job goes on.)
+`Placement.AFFINITY` (after Gandiva, Xiao et al., OSDI'18) changes the choice of machine at MACHINE only: of the
+machines with enough free GPUs, one whose affinity equals the job's demand, most free GPUs first; else an idle
+machine; else best fit as above; ties to the lower index. A machine that leaves idleness takes as affinity the demand
+of the job that it starts (at any tier), and loses it when it is idle again. (Claimed GPUs, below, count as released,
+and as started again if the job goes on.)
 
-`Placement.SKEW` (after Tiresias, Gu et al., NSDI'19): a job whose skew (largest tensor / model size) is above `skew_limit` is
-offered the same as under CONSOLIDATE but accepts only its best tier; any other job takes any free GPUs: machines with fewest
-(but some) free GPUs first, ties to the lower index, each giving all it has until the demand is met; its tier is then the widest
-boundary that these machines span. Under SKEW timers play no part.
+`Placement.SKEW` (after Tiresias, Gu et al., NSDI'19): a job whose skew (largest tensor / model size) is above
+`skew_limit` is offered the same as under CONSOLIDATE but accepts only its best tier; any other job takes any free
+GPUs: machines with fewest (but some) free GPUs first, ties to the lower index, each giving all it has until the
+demand is met; its tier is then the widest boundary that these machines span. Under SKEW timers play no part.
 
-**Delay scheduling** (after Dally, arXiv 2401.16492; a reconstruction). `enqueue_s` is when the job was submitted or last lost
-its GPUs; starvation is now - enqueue_s. A job accepts an offer at its best tier at once. Otherwise it accepts RACK from
-`enqueue_s + machine_timer_s` on, and NETWORK from `enqueue_s + rack_timer_s` on (same clock: the rack timer is the total wait,
-and never less than the machine timer). The timers are those of the job's class.
+**Delay scheduling** (after Dally, arXiv 2401.16492; a reconstruction). `enqueue_s` is when the job was submitted or
+last lost its GPUs; starvation is now - enqueue_s. A job accepts an offer at its best tier at once. Otherwise it
+accepts RACK from `enqueue_s + machine_timer_s` on, and NETWORK from `enqueue_s + rack_timer_s` on (same clock: the
+rack timer is the total wait, and never less than the machine timer). The timers are those of the job's class.
 
-**Class** = demand bin x sensitivity bin x service bin, numbered in this order with the last running fastest. A value falls in
-the first bin whose upper edge is >= the value, above all edges in the last one (so E edges make E + 1 bins). Sensitivity is
-iteration time at NETWORK / at the best tier - 1 without congestion. Attained service is that at `enqueue_s`: a job keeps its
-class while it waits.
+**Class** = demand bin x sensitivity bin x service bin, numbered in this order with the last running fastest. A value
+falls in the first bin whose upper edge is >= the value, above all edges in the last one (so E edges make E + 1 bins).
+Sensitivity is iteration time at NETWORK / at the best tier - 1 without congestion. Attained service is that at
+`enqueue_s`: a job keeps its class while it waits.
 
-**Priority.** Jobs are served by ascending (key, tie, job index). A key is computed when a job joins the queue, and for running
-jobs at each round; it does not change while a job waits (but for promotion). With `service` = GPUs x running time so far:
+**Priority.** Jobs are served by ascending (key, tie, job index). A key is computed when a job joins the queue, and
+for running jobs at each round; it does not change while a job waits (but for promotion). With `service` = GPUs x
+running time so far:
 
 * FIFO: key = submit_s;
 * SRTF: key = (iterations - done) * ideal_s, the remaining run time at the best tier without congestion;
 * LAS: key = service (2D-LAS: Gu et al., NSDI'19);
-* DISCRETISED_LAS: key = the number of `las_edges` that are <= service - forgiven service; tie = first start, inf if never started.
-  Promotion, at a round, of a queued job with key > 0: if now - enqueue_s >= promote_factor * (service - forgiven) / GPUs, all its
-  service so far is forgiven;
-* NETWORK_SENSITIVITY (reconstruction of Dally's score): key = ideal time of the work done / running time = done * ideal_s /
-  running time, 0 if it has not run. Low = hurt most by network and restarts = served first;
-* USEFUL_SERVICE: key = GPUs * (done * ideal_s), the service times that score: attained service without what network and restarts
-  took of it. The score alone makes badly placed jobs squat on their GPUs while well placed ones are preempted; this order
-  keeps its preference and serves short jobs first, so the policy `dally` uses it.
+* DISCRETISED_LAS: key = the number of `las_edges` that are <= service - forgiven service; tie = first start, inf if
+  never started. Promotion, at a round, of a queued job with key > 0: if now - enqueue_s >= promote_factor * (service
+  - forgiven) / GPUs, all its service so far is forgiven;
+* NETWORK_SENSITIVITY (reconstruction of Dally's score): key = ideal time of the work done / running time = done *
+  ideal_s / running time, 0 if it has not run. Low = hurt most by network and restarts = served first;
+* USEFUL_SERVICE: key = GPUs * (done * ideal_s), the service times that score: attained service without what network
+  and restarts took of it. The score alone makes badly placed jobs squat on their GPUs while well placed ones are
+  preempted; this order keeps its preference and serves short jobs first, so the policy `dally` uses it.
 
-**Asking** (for `ddl_gym/JobOffer-v0` only). Instead of by timers, an offer worse than a job's best tier is accepted or declined by the
-agent. The pass asks about such offers in priority order; a job that declined is not asked again before the next round, unless the offer's tier
-changes. In the walk of a preemption only offers at the best tier are accepted.
+**Asking** (for `ddl_gym/JobOffer-v0` only). Instead of by timers, an offer worse than a job's best tier is accepted
+or declined by the agent. The pass asks about such offers in priority order; a job that declined is not asked again
+before the next round, unless the offer's tier changes. In the walk of a preemption only offers at the best tier are
+accepted.
 
-The tie is 0 except where said. **Scheduling pass**: the queued jobs in priority order; each that accepts its offer starts; one that
-holds out or does not fit is passed over (no head-of-line blocking).
+The tie is 0 except where said. **Scheduling pass**: the queued jobs in priority order; each that accepts its offer
+starts; one that holds out or does not fit is passed over (no head-of-line blocking).
 
-**Work.** A job has `iterations` = duration_s / ideal_s, where ideal_s is its iteration time at its best tier without congestion. Its
-iteration time now, `iteration_s[profile, tier]`, follows from network.py. A start at `now` gives `since_s` = now, or now + restore_s
-if the job has run before; finish_s = since_s + (iterations - done) * iteration_s. A network step at `now` touches only running jobs
-whose iteration time it changes: the progress is booked (below), since_s = max(since_s, now), and finish_s is computed anew.
+**Work.** A job has `iterations` = duration_s / ideal_s, where ideal_s is its iteration time at its best tier without
+congestion. Its iteration time now, `iteration_s[profile, tier]`, follows from network.py. A start at `now` gives
+`since_s` = now, or now + restore_s if the job has run before; finish_s = since_s + (iterations - done) * iteration_s.
+A network step at `now` touches only running jobs whose iteration time it changes: the progress is booked (below),
+since_s = max(since_s, now), and finish_s is computed anew.
 
-**Booking progress** of a running job at `now`: if now > since_s: done = min(iterations, done + (now - since_s) / iteration_s);
-communication_s += (now - since_s) * ((iteration_s - compute_s) / iteration_s). At a completion done = iterations instead.
+**Booking progress** of a running job at `now`: if now > since_s: done = min(iterations, done + (now - since_s) /
+iteration_s); communication_s += (now - since_s) * ((iteration_s - compute_s) / iteration_s). At a completion done =
+iterations instead.
 
-**Losing GPUs** (completion, preemption, move) at `now`: progress is booked; held = now - the time of the last start; running_s += held;
-tier_s[tier] += held; restore_s += min(held, the restore this start paid for (0 or restore_s)). On preemption and move, iterations finished
-count, the unfinished one is lost: whole = floor(done), lost_s += (done - whole) * iteration_s, done = whole.
+**Losing GPUs** (completion, preemption, move) at `now`: progress is booked; held = now - the time of the last start;
+running_s += held; tier_s[tier] += held; restore_s += min(held, the restore this start paid for (0 or restore_s)). On
+preemption and move, iterations finished count, the unfinished one is lost: whole = floor(done), lost_s += (done -
+whole) * iteration_s, done = whole.
 
-**Preemption**, at a round, if there are queued jobs. A running job is protected until it has held its GPUs for quantum_s. Waiting jobs, best
-first, claim GPUs: while the GPUs counted free are fewer than a waiting job asks for, it claims the worst-ranked (greatest (key, tie,
-job index)) unprotected running job not yet claimed, provided that it outranks it: key of the waiting job < (1 - preemption_margin) * key of
-the running one; the claimed job's GPUs count as free. A waiting job that gets enough is a claimant and its GPUs no longer count as free; the
-first that does not get enough returns what it claimed and ends the walk. If anything stands claimed: the claimed GPUs are released; each claimant
-in priority order gets its offer (from everything free now) and starts if it accepts; then each claimed job, best rank first, goes on
-undisturbed if its own GPUs (as counts per machine) are still free, else it is preempted: it has lost its GPUs and joins the queue.
-So nobody is preempted for a job that holds out. (A reconstruction: the paper's rule is not published in detail.)
+**Preemption**, at a round, if there are queued jobs. A running job is protected until it has held its GPUs for
+quantum_s. Waiting jobs, best first, claim GPUs: while the GPUs counted free are fewer than a waiting job asks for, it
+claims the worst-ranked (greatest (key, tie, job index)) unprotected running job not yet claimed, provided that it
+outranks it: key of the waiting job < (1 - preemption_margin) * key of the running one; the claimed job's GPUs count
+as free. A waiting job that gets enough is a claimant and its GPUs no longer count as free; the first that does not
+get enough returns what it claimed and ends the walk. If anything stands claimed: the claimed GPUs are released; each
+claimant in priority order gets its offer (from everything free now) and starts if it accepts; then each claimed job,
+best rank first, goes on undisturbed if its own GPUs (as counts per machine) are still free, else it is preempted: it
+has lost its GPUs and joins the queue. So nobody is preempted for a job that holds out. (A reconstruction: the paper's
+rule is not published in detail.)
 
-**Placement upgrade**, at a round. Running jobs, by ascending (key, tie, job index) with the keys of this round (those started at this instant have
-held no GPUs for quantum_s and are skipped unless quantum_s is 0), that are unprotected and at a tier worse than their best: if the
-tier free for the job now (its own GPUs not counted) is better than its tier, and moving would let it finish earlier -
-restore_s + (iterations - floor(done now)) * iteration_s[new tier] < finish_s - now - it loses its GPUs (a move, not a preemption) and
-starts there at once. The offer is chosen, and its new GPUs are taken, before its own are released. Jobs of `Placement.SKEW` never move.
+**Placement upgrade**, at a round. Running jobs, by ascending (key, tie, job index) with the keys of this round (those
+started at this instant have held no GPUs for quantum_s and are skipped unless quantum_s is 0), that are unprotected
+and at a tier worse than their best: if the tier free for the job now (its own GPUs not counted) is better than its
+tier, and moving would let it finish earlier - restore_s + (iterations - floor(done now)) * iteration_s[new tier] <
+finish_s - now - it loses its GPUs (a move, not a preemption) and starts there at once. The offer is chosen, and its
+new GPUs are taken, before its own are released. Jobs of `Placement.SKEW` never move.
 
-**Auto-tuner** (reconstruction of Dally's). Whenever a queued job starts at MACHINE or RACK, its class's window for that tier
-records (now, starvation); it holds the last `tuner_window` entries. At a round, entries with now - time > tuner_max_age_s are
-dropped; the timer of (class, tier) becomes mean + tuner_std_factor * (population standard deviation), the policy's own timer if the window
-is empty (mean = sum from oldest to newest / n; variance likewise), at least 0; the rack timer is then raised to the machine timer if less.
+**Auto-tuner** (reconstruction of Dally's). Whenever a queued job starts at MACHINE or RACK, its class's window for
+that tier records (now, starvation); it holds the last `tuner_window` entries. At a round, entries with now - time >
+tuner_max_age_s are dropped; the timer of (class, tier) becomes mean + tuner_std_factor * (population standard
+deviation), the policy's own timer if the window is empty (mean = sum from oldest to newest / n; variance likewise),
+at least 0; the rack timer is then raised to the machine timer if less.
+
+**Fine print.** "Has run before" means: has started, if only for 0 s. What a rule says of a running job at a round (service,
+running time, done) includes its present stretch; nothing is booked by it. A claimant may need no claim; if nobody claims
+anything, the walk has no effect. Starts of claimants count for the auto-tuner, moves and resumed jobs do not. A job so
+short that its finish_s equals its start makes a second instant at the same time, without a second round. Of the edges in a
+tie of network steps each is an instant of its own.
 """
 
 from collections.abc import Callable

@@ -37,7 +37,7 @@ class ClusterVectorEnv(VectorEnv[NDArray[np.float32], Any, Any]):
     episode `infos["summary"]` holds its metrics. Other arguments are those of the single env.
     """
 
-    metadata: ClassVar[dict[str, Any]] = ClusterEnv.metadata  # type: ignore[misc]
+    metadata = ClusterEnv.metadata
     decision_class: ClassVar[type[Decision]] = Decision
 
     def __init__(
@@ -77,7 +77,7 @@ class ClusterVectorEnv(VectorEnv[NDArray[np.float32], Any, Any]):
         """Names of the observation's components."""
         return self.fleet.feature_names
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Arrays | None = None
     ) -> tuple[NDArray[np.float32], Arrays]:
         """Reset all rows, or those of `options["reset_mask"]`; other options go to every row's reset."""
@@ -93,10 +93,10 @@ class ClusterVectorEnv(VectorEnv[NDArray[np.float32], Any, Any]):
         if not self._rngs:
             self._rngs = [seeding.np_random(None)[0] for _ in range(self.num_envs)]
         infos: Arrays = {}
-        for row in np.flatnonzero(mask):
+        for row in map(int, np.flatnonzero(mask)):
             if seeds[row] is not None:
                 self._rngs[row] = seeding.np_random(seeds[row])[0]
-            infos = self._reset_row(int(row), infos, options)
+            infos = self._reset_row(row, infos, options)
         return self._observe(), infos
 
     def _reset_row(self, row: int, infos: Arrays, options: Arrays | None = None) -> Arrays:
@@ -115,24 +115,24 @@ class ClusterVectorEnv(VectorEnv[NDArray[np.float32], Any, Any]):
         self.decision.apply(self.fleet, actions)
         outcome = self.fleet.step()
         ended = outcome.terminated | outcome.truncated
-        for row in np.flatnonzero(to_reset):
-            infos = self._reset_row(int(row), infos)
+        for row in map(int, np.flatnonzero(to_reset)):
+            infos = self._reset_row(row, infos)
         self._needs_reset = ended.copy()
         if ended.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
             infos = self._reset_in_step(ended, infos)
         elif ended.any():
-            for row in np.flatnonzero(ended):
-                infos = self._add_info(infos, {"summary": self.fleet.summary(row)}, int(row))
+            for row in map(int, np.flatnonzero(ended)):
+                infos = self._add_info(infos, {"summary": self.fleet.summary(row)}, row)
         return self._observe(), outcome.rewards, outcome.terminated, outcome.truncated, infos
 
     def _reset_in_step(self, ended: NDArray[np.bool_], infos: Arrays) -> Arrays:
         last = self.fleet.observe().copy()
         final_observations = np.full(self.num_envs, None, dtype=object)
         final_infos: Arrays = {}
-        for row in np.flatnonzero(ended):
+        for row in map(int, np.flatnonzero(ended)):
             final_observations[row] = last[row]
-            final_infos = self._add_info(final_infos, {"summary": self.fleet.summary(row)}, int(row))
-            infos = self._reset_row(int(row), infos)
+            final_infos = self._add_info(final_infos, {"summary": self.fleet.summary(row)}, row)
+            infos = self._reset_row(row, infos)
         infos |= {"final_obs": final_observations, "_final_obs": ended.copy()}
         return infos | {"final_info": final_infos, "_final_info": ended.copy()}
 

@@ -20,6 +20,7 @@ from ddl_gym.jobs import JobTable
 from ddl_gym.models import CATALOGUE
 from ddl_gym.network import IterationTables
 from ddl_gym.policies import Order, Placement, Policy
+from ddl_gym.simulator import Simulator
 
 MACHINE, RACK, NETWORK = 0, 1, 2
 NORMAL_S = (1.0, 2.0, 4.0)
@@ -32,9 +33,11 @@ def reference(cluster: ClusterSpec, jobs: JobTable, policy: Policy, tables: Iter
     return ReferenceSimulator(cluster, jobs, policy, tables, restore_s, CATALOGUE.skew[jobs.model])
 
 
-IMPLEMENTATIONS = {
-    "reference": reference,
-}
+def kernel(cluster, jobs, policy, tables, restore_s):
+    return Simulator(cluster, jobs, policy, tables=tables, restore_s=restore_s)
+
+
+IMPLEMENTATIONS = {"reference": reference, "kernel": kernel}
 
 
 @pytest.fixture(params=IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS.keys())
