@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 # _nrt=False: no reference counting of the World's arrays at each call (nothing is allocated here); it makes the loop several times faster.
-_options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+_options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 jit = njit(**_options)
 # For the functions of every event: a call copies the descriptors of all the World's arrays, which costs more than the work.
 inlined = njit(**_options, inline="always")
@@ -107,20 +107,20 @@ JOB = np.dtype(
         ("communication_s", "f8"),
         ("lost_s", "f8"),
         ("forgiven_gpu_s", "f8"),
-        ("gpus", "i8"),
-        ("profile", "i8"),
-        ("group", "i8"),
-        ("status", "i8"),
-        ("tier", "i8"),
-        ("best_tier", "i8"),
-        ("bucket", "i8"),
-        ("slot", "i8"),  # position in its bucket
-        ("heap_slot", "i8"),
-        ("piece", "i8"),  # head of its list of pieces
-        ("preemptions", "i8"),
-        ("moves", "i8"),
-        ("held_offer", "i8"),  # the tier it last declined when asked,
-        ("held_round", "i8"),  # and the round before which it declined
+        ("gpus", "i4"),
+        ("profile", "i4"),
+        ("group", "i4"),
+        ("status", "i4"),
+        ("tier", "i4"),
+        ("best_tier", "i4"),
+        ("bucket", "i4"),
+        ("slot", "i4"),  # position in its bucket
+        ("heap_slot", "i4"),
+        ("piece", "i4"),  # head of its list of pieces
+        ("preemptions", "i4"),
+        ("moves", "i4"),
+        ("held_offer", "i4"),  # the tier it last declined when asked,
+        ("held_round", "i4"),  # and the round before which it declined
     ],
     align=True,
 )
@@ -359,7 +359,8 @@ def dequeue(w: World, j: int) -> None:
     """Job j leaves the queue."""
     job = w.jobs[j]
     bucket = w.buckets[job.bucket]
-    set_leaf(w.buckets, w.nodes, w.jobs, job.bucket, job.slot, NONE)
+    if w.nodes[bucket.tree_start + bucket.capacity + job.slot].job != NONE:  # the walk of a preemption took it out before
+        set_leaf(w.buckets, w.nodes, w.jobs, job.bucket, job.slot, NONE)
     bucket.live -= 1
     w.clock[0].queued -= 1
     if bucket.live == 0:
@@ -947,7 +948,10 @@ def first_waiting(w: World) -> int:
 
 @inlined
 def claim(w: World) -> tuple[int, int]:
-    """Rule "Preemption", the walk: fills `claimants` and `claimed`; returns how many of each."""
+    """Rule "Preemption", the walk: fills `claimants` and `claimed`; returns how many of each.
+
+    Claimants are out of their trees afterwards, so that the walk finds the next one.
+    """
     rules = w.rules[0]
     clock = w.clock[0]
     keep = 1.0 - clock.preemption_margin
@@ -955,10 +959,13 @@ def claim(w: World) -> tuple[int, int]:
     best_key = w.jobs[waiting].key
     pool = 0
     for slot in range(clock.running):
-        job = w.jobs[w.heap[slot]]
-        if best_key < keep * job.key and clock.now - job.started_s >= rules.quantum_s:
-            w.pool[pool] = w.heap[slot]
-            pool += 1
+        j = w.heap[slot]
+        job = w.jobs[j]
+        if clock.now - job.started_s >= rules.quantum_s:
+            set_key(w, j)
+            if best_key < keep * job.key:
+                w.pool[pool] = j
+                pool += 1
     if pool == 0:
         return 0, 0
     rank(w.pool, w.jobs, pool, True)
@@ -980,13 +987,10 @@ def claim(w: World) -> tuple[int, int]:
         free -= job.gpus
         w.claimants[claimants] = waiting
         claimants += 1
+        set_leaf(w.buckets, w.nodes, w.jobs, job.bucket, job.slot, NONE)
         if claimants == len(w.claimants):
             break
-        set_leaf(w.buckets, w.nodes, w.jobs, job.bucket, job.slot, NONE)
         waiting = first_waiting(w)
-    for i in range(claimants):
-        job = w.jobs[w.claimants[i]]
-        set_leaf(w.buckets, w.nodes, w.jobs, job.bucket, job.slot, w.claimants[i])
     return claimants, claimed
 
 
@@ -1019,15 +1023,16 @@ def preempt(w: World) -> None:
     """Rule "Preemption", after the walk."""
     clock = w.clock[0]
     claimants, claimed = claim(w)
-    if claimed == 0:
-        return
     for i in range(claimed):
         w.jobs[w.claimed[i]].status = CLAIMED
         lend(w, w.claimed[i], 1)
     for i in range(claimants):
         j = w.claimants[i]
-        if accepts(w, j, tier_free(w, w.jobs[j].gpus)):
+        job = w.jobs[j]
+        if claimed > 0 and accepts(w, j, tier_free(w, job.gpus)):
             start_queued(w, j)
+        else:
+            set_leaf(w.buckets, w.nodes, w.jobs, job.bucket, job.slot, j)
     for i in range(claimed - 1, -1, -1):
         j = w.claimed[i]
         job = w.jobs[j]
@@ -1067,7 +1072,7 @@ def saves_time(w: World, j: int) -> bool:
 
 @jit
 def upgrade(w: World) -> bool:
-    """Rule "Placement upgrade"; whether any job moved. The ranking is made only if some job would move."""
+    """Rule "Placement upgrade"; whether any job moved. Keys and ranking are made only if some job would move."""
     clock = w.clock[0]
     pool = 0
     wanted = False
@@ -1079,6 +1084,9 @@ def upgrade(w: World) -> bool:
             wanted = wanted or saves_time(w, j)
     if not wanted:
         return False
+    for i in range(pool):
+        if w.jobs[w.pool[i]].started_s < clock.now:
+            set_key(w, w.pool[i])
     rank(w.pool, w.jobs, pool, False)
     while pool > 0:
         j = pop_ranked(w.pool, w.jobs, pool, False)
@@ -1167,13 +1175,6 @@ def refresh_timers(w: World) -> None:
             find_ready(w, b)
 
 
-@jit
-def refresh_keys(w: World) -> None:
-    """Rule "Priority": the keys of running jobs at a round."""
-    for slot in range(w.clock[0].running):
-        set_key(w, w.heap[slot])
-
-
 # === The event loop ===
 
 
@@ -1214,8 +1215,6 @@ def begin_instant(w: World) -> None:
             clock.round_index += 1
         if rules.order == DISCRETISED_LAS and rules.promote_factor < math.inf and clock.queued > 0:
             promote(w)
-        if (rules.preemption == 1 and clock.queued > 0) or rules.upgrade == 1:
-            refresh_keys(w)
         if rules.preemption == 1 and clock.queued > 0:
             preempt(w)
     clock.phase = FIRST_PASS

@@ -112,7 +112,7 @@ def _table() -> dict[str, Policy]:
         "auto_tuner": replace(delay, auto_tuner=True),
         # All three components of the paper: delay scheduling, network-sensitive preemption, auto-tuner.
         "dally": replace(
-            delay, order=Order.USEFUL_SERVICE, auto_tuner=True, preemption=True, preemption_margin=0.35, upgrade=True
+            delay, order=Order.USEFUL_SERVICE, auto_tuner=True, preemption=True, preemption_margin=0.5, upgrade=True
         ),
         # Discretised 2D-LAS with two queues (3,600 GPU-s: the example of Tiresias' repository), promotion, skew-based
         # consolidation. promote_factor and skew_limit are ours: the paper leaves both to the operator.

@@ -94,17 +94,16 @@ class ScenarioDrawer:
         if hours is None:
             return Network(rack_congestion=rack, network_congestion=across)
         start, end, factor = hours
-        days = int((jobs.submit_s[-1] + 4 * jobs.duration_s.max()) // 86_400) + 2
         begins_s = drawn["congested_from_h"] * 3_600.0
-        hour = drawn["congested_from_h"] % 24
-        rows: list[tuple[float, float, float]] = []
+        days = int((jobs.submit_s[-1] + 4 * jobs.duration_s.max() + begins_s) // 86_400) + 2
+        factors: dict[float, float] = {}  # of a day that ends as the next begins, the next counts
         for day in range(days):
-            for at_hour, times in ((start, factor), (end, 1.0)):
-                from_s = day * 86_400.0 + at_hour * 3_600.0 - begins_s
-                if from_s > 0:
-                    rows.append((from_s, rack, across * times))
+            for hour, times in ((start, factor), (end, 1.0)):
+                factors[day * 86_400.0 + hour * 3_600.0 - begins_s] = times
+        rows = tuple((from_s, rack, across * times) for from_s, times in sorted(factors.items()) if from_s > 0)
+        hour = drawn["congested_from_h"] % 24
         busy_now = factor if start <= hour < end else 1.0
-        return Network(rack_congestion=rack, network_congestion=across * busy_now, schedule=tuple(rows))
+        return Network(rack_congestion=rack, network_congestion=across * busy_now, schedule=rows)
 
 
 def _demands(workload: Workload | None, source: JobTable | None, cluster: ClusterSpec) -> NDArray[np.int64]:

@@ -83,7 +83,7 @@ def test_the_zero_residual_action_is_the_auto_tuner(order, preemption):
 
 
 def test_dally_through_the_env_is_dally_in_the_kernel():
-    settings = {"order": "useful_service", "preemption": True, "preemption_margin": 0.35, "upgrade": True}
+    settings = {"order": "useful_service", "preemption": True, "preemption_margin": 0.5, "upgrade": True}
     env = ClassTimersEnv(**SMALL, **settings)
     play(env, np.zeros(env.action_space.shape))
     assert_same_schedule(env, replace(ddl_gym.named_policy("dally"), name="env"))
@@ -264,3 +264,10 @@ def test_congested_hours_change_the_network_within_an_episode():
 
 def test_the_registered_class_env_has_its_own_classes():
     assert gym.make("ddl_gym/ClassTimers-v0").unwrapped.fleet.policy.classes == 7 * 3 * 3
+
+
+def test_congestion_around_the_clock_is_constant():
+    env = DelayTimersEnv(**SMALL | {"network_congestion": 2.0}, congested_hours=[0, 24, 3.0])
+    _, drawn = env.reset(seed=0)
+    tables = env.fleet.drawer.draw(np.random.default_rng(0), drawn).tables
+    assert set(tables.step_state.tolist()) == {0}
