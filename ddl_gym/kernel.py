@@ -359,7 +359,9 @@ def dequeue(w: World, j: int) -> None:
     """Job j leaves the queue."""
     job = w.jobs[j]
     bucket = w.buckets[job.bucket]
-    if w.nodes[bucket.tree_start + bucket.capacity + job.slot].job != NONE:  # the walk of a preemption took it out before
+    if (
+        w.nodes[bucket.tree_start + bucket.capacity + job.slot].job != NONE
+    ):  # the walk of a preemption took it out before
         set_leaf(w.buckets, w.nodes, w.jobs, job.bucket, job.slot, NONE)
     bucket.live -= 1
     w.clock[0].queued -= 1
