@@ -188,7 +188,8 @@ def _setting(
     if network not in NETWORKS:
         raise ValueError(f"unknown network {network!r}; known: {', '.join(NETWORKS)}")
     given = {"rack_congestion": rack_congestion, "network_congestion": network_congestion}
-    state = replace(NETWORKS[network], **{name: value for name, value in given.items() if value is not None})
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    state = replace(NETWORKS[network], **changes)
     if isnan(restore_s) or not 0 <= restore_s < float("inf"):
         raise ValueError(f"--restore-s is {restore_s}, it must be 0 or more and finite")
     if out is not None and out.exists() and not out.is_dir():

@@ -840,7 +840,9 @@ def stop(w: World, j: int) -> None:
     job = w.jobs[j]
     book_stretch(w, j)
     whole = float(math.floor(job.done))
-    job.lost_s += (job.done - whole) * w.iteration_s[w.clock[0].network_state, job.profile, job.tier]
+    iteration_s = w.iteration_s[w.clock[0].network_state, job.profile, job.tier]
+    progress_s = max(0.0, w.clock[0].now - job.started_s - job.restore_due_s)
+    job.lost_s += min(progress_s, (job.done - whole) * iteration_s)
     job.done = whole
     drop_from_heap(w, j)
 

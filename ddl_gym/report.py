@@ -78,7 +78,7 @@ def comparison_table(runs: list[Run], title: str) -> "Table":
         cells = []
         for _, field, form, less in _COLUMNS:
             value, base = getattr(run.summary, field), getattr(runs[0].summary, field)
-            text = {"time": duration_text, "share": _share_text, "count": lambda count: f"{count:,}"}[form](value)
+            text = _cell_text(value, form)
             if form == "time" and run is not runs[0] and base and value == value:
                 text += f" ({value / base - 1:+.1%})"
             if less and len(runs) > 1 and value == best[field] and form != "count":
@@ -88,7 +88,11 @@ def comparison_table(runs: list[Run], title: str) -> "Table":
     return table
 
 
-def _share_text(value: float) -> str:
+def _cell_text(value: float, form: str) -> str:
+    if form == "count":
+        return f"{value:,}"
+    if form == "time":
+        return duration_text(value)
     return "-" if np.isnan(value) else f"{value:.1%}"
 
 

@@ -345,9 +345,10 @@ class ReferenceSimulator:
 
     def interrupt(self, job: Job) -> None:
         """Stop it for preemption or a move: the unfinished iteration is lost."""
+        progress_s = max(0.0, job.held_s(self.now_s) - job.restore_paid_s)
         self.stop(job)
         whole = floor(job.done)
-        job.lost_s += (job.done - whole) * job.iteration_s
+        job.lost_s += min(progress_s, (job.done - whole) * job.iteration_s)
         job.done = float(whole)
 
     # Rounds.
