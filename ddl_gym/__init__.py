@@ -13,8 +13,6 @@ __version__ = "0.1.0"
 
 ENV_IDS = tuple(f"ddl_gym/{name}-v0" for name in ("DelayTimers", "ClassTimers", "DelayTimersDiscrete", "JobOffer"))
 
-_DEFAULTS = {"ddl_gym/ClassTimers-v0": {"sensitivity_edges": [0.1, 0.5], "service_edges": [3_600.0, 86_400.0]}}
-
 for _id in ENV_IDS:
     _name = _id.split("/")[1].removesuffix("-v0")
     if _id not in _gymnasium.registry:
@@ -22,5 +20,4 @@ for _id in ENV_IDS:
             id=_id,
             entry_point=f"ddl_gym.env:{_name}Env",
             vector_entry_point=f"ddl_gym.vector_env:{_name}VectorEnv",
-            kwargs=_DEFAULTS.get(_id, {}),
         )

@@ -47,6 +47,7 @@ class Decision:
     """
 
     kind: ClassVar[str] = "timers"
+    defaults: ClassVar[dict[str, Any]] = {}  # settings that differ from the defaults of `Settings`
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -70,6 +71,7 @@ class ClassDecision(Decision):
     """Timers by class and the preemption margin."""
 
     kind = "classes"
+    defaults: ClassVar[dict[str, Any]] = {"sensitivity_edges": (0.1, 0.5), "service_edges": (3_600.0, 86_400.0)}
 
     def make_space(self) -> spaces.Space[Any]:
         """One component for each name of `class_action_names`."""
@@ -138,11 +140,13 @@ class ClusterEnv(gym.Env[Observation, Any]):
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode is {render_mode!r}, it must be one of {self.metadata['render_modes']}")
         self.render_mode = render_mode
-        self.settings = Settings.of(**settings)
+        self.settings = Settings.of(**self.decision_class.defaults | settings)
         self.decision = self.decision_class(self.settings)
         self.fleet = Fleet(self.settings, self.decision.kind, rows=1)
         self.action_space = self.decision.space
-        self.observation_space = observation_space(self.fleet.policy, job_offer=self.decision.kind == "offers")
+        self.observation_space: spaces.Box = observation_space(
+            self.fleet.policy, job_offer=self.decision.kind == "offers"
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -60,9 +60,8 @@ class Fleet:
         self.returns = np.zeros(rows)
         self.active = np.zeros(rows, np.bool_)  # in an episode
         self._units = np.ones((rows, 2))
-        self._before = np.zeros((rows, 4))  # counters at the last decision, as `observe_rows` takes them
+        self._before = np.zeros((rows, 2))  # jobs submitted and finished at the last decision
         self._paid = np.zeros((worlds, 2))  # job-seconds and seconds paid for so far
-        self._interval_s = np.full(rows, settings.decision_s)
         self._status = np.zeros(worlds, np.int64)
 
     def _sizes(self) -> Sizes:
@@ -103,10 +102,9 @@ class Fleet:
         agent.rules[0].auto_tuner = self._tuner_mode
         agent.rules[0].asks = self.kind == "offers"
         self.decisions[row], self.returns[row], self.active[row] = 0, 0.0, True
-        self._before[row], self._interval_s[row] = 0.0, self.settings.decision_s
+        self._before[row] = 0.0
         if self.kind == "offers":
             self._status[row] = kernel.advance(agent, inf, 1 << 62)
-            self._interval_s[row] = max(float(agent.clock[0].now), 1.0)
 
     # Actions, for rows in an episode; the others keep what they have.
 
@@ -147,7 +145,6 @@ class Fleet:
         self.decisions += self.active
         terminated = self.active & (clock["finished"][: self.rows, 0] == self.worlds.rules["jobs"][: self.rows, 0])
         truncated = self.active & ~terminated & (self.decisions >= self.settings.max_decisions)
-        self._interval_s = np.where(self.active, np.maximum(now_s[: self.rows] - before_s, 1e-9), self._interval_s)
         rewards = self._pay(slice(0, self.rows))
         if self.settings.baseline:
             until_s[self.rows :] = np.where(terminated, inf, now_s[: self.rows])
@@ -172,14 +169,9 @@ class Fleet:
 
     def observe(self) -> NDArray[np.float32]:
         """(N, F) what the agents see now; the array is overwritten by the next call."""
-        self._shards(
-            lambda a, b: observe_rows(self.worlds, a, b, self._interval_s, self._before, self.observations),
-            0,
-            self.rows,
-        )
-        clock = self.worlds.clock[: self.rows, 0]
-        for column, name in enumerate(("next_job", "finished", "job_seconds", "events")):
-            self._before[:, column] = clock[name]
+        self._shards(lambda a, b: observe_rows(self.worlds, a, b, self._before, self.observations), 0, self.rows)
+        self._before[:, 0] = self.worlds.clock["next_job"][: self.rows, 0]
+        self._before[:, 1] = self.worlds.clock["finished"][: self.rows, 0]
         return self.observations
 
     def _shards(self, work: Callable[[int, int], None], first: int, end: int) -> None:
@@ -207,7 +199,7 @@ class Fleet:
     def get_state(self, rows: Sequence[int]) -> dict[str, Any]:
         """Copies of everything that some rows hold."""
         worlds = [index for row in rows for index in range(row, len(self._paid), self.rows)]
-        names = ("decisions", "returns", "active", "observations", "_units", "_before", "_interval_s")
+        names = ("decisions", "returns", "active", "observations", "_units", "_before")
         return {
             "rows": list(rows),
             "worlds": {name: column[worlds] for name, column in self.worlds._asdict().items()},

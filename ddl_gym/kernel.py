@@ -152,6 +152,8 @@ TIMER = np.dtype(
         ("timer_s", "f8"),  # in force
         ("tuned_s", "f8"),  # what the auto-tuner would set
         ("default_s", "f8"),  # what it sets while the window is empty
+        ("mean_s", "f8"),  # of the window when tuned_s was computed, 0 if it was empty
+        ("deviation_s", "f8"),  # standard deviation, likewise
         ("factor", "f8"),  # with auto_tuner 1 the timer in force is tuned_s * factor + offset_s
         ("offset_s", "f8"),
         ("head", "i8"),  # oldest entry of the window
@@ -1124,6 +1126,8 @@ def move(w: World, j: int) -> None:
 def window_timer(w: World, timer_class: int, tier: int) -> float:
     """Mean + k standard deviations of the starvation in a window, oldest entry first; the default if it is empty."""
     timer = w.timers[timer_class, tier]
+    timer.mean_s = 0.0
+    timer.deviation_s = 0.0
     if timer.entries == 0:
         return timer.default_s
     window = w.windows.shape[2]
@@ -1135,7 +1139,9 @@ def window_timer(w: World, timer_class: int, tier: int) -> float:
     for i in range(timer.entries):
         difference = w.windows[timer_class, tier, (timer.head + i) % window].starvation_s - mean
         total += difference * difference
-    return max(0.0, mean + w.rules[0].tuner_std_factor * math.sqrt(total / timer.entries))
+    timer.mean_s = mean
+    timer.deviation_s = math.sqrt(total / timer.entries)
+    return max(0.0, mean + w.rules[0].tuner_std_factor * timer.deviation_s)
 
 
 @jit

@@ -96,10 +96,11 @@ class ScenarioDrawer:
         start, end, factor = hours
         begins_s = drawn["congested_from_h"] * 3_600.0
         days = int((jobs.submit_s[-1] + 4 * jobs.duration_s.max() + begins_s) // 86_400) + 2
-        factors: dict[float, float] = {}  # of a day that ends as the next begins, the next counts
+        factors: dict[float, float] = {}
         for day in range(days):
-            for hour, times in ((start, factor), (end, 1.0)):
-                factors[day * 86_400.0 + hour * 3_600.0 - begins_s] = times
+            factors[day * 86_400.0 + start * 3_600.0 - begins_s] = factor
+            if end - start < 24:
+                factors[day * 86_400.0 + end * 3_600.0 - begins_s] = 1.0
         rows = tuple((from_s, rack, across * times) for from_s, times in sorted(factors.items()) if from_s > 0)
         hour = drawn["congested_from_h"] % 24
         busy_now = factor if start <= hour < end else 1.0

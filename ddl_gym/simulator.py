@@ -97,8 +97,8 @@ iterations instead.
 
 **Losing GPUs** (completion, preemption, move) at `now`: progress is booked; held = now - the time of the last start;
 running_s += held; tier_s[tier] += held; restore_s += min(held, the restore this start paid for (0 or restore_s)). On
-preemption and move, iterations finished count, the unfinished one is lost: whole = floor(done), lost_s += (done -
-whole) * iteration_s, done = whole.
+preemption and move, iterations finished count, the unfinished one is lost: whole = floor(done), done = whole, and
+lost_s += the lesser of (done before - whole) * iteration_s and max(0, held - what this start paid for restoring).
 
 **Preemption**, at a round, if there are queued jobs. A running job is protected until it has held its GPUs for
 quantum_s. Waiting jobs, best first, claim GPUs: while the GPUs counted free are fewer than a waiting job asks for, it

@@ -61,7 +61,7 @@ class ClusterVectorEnv(VectorEnv[NDArray[np.float32], Any, Any]):
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = dict(type(self).metadata, autoreset_mode=self.autoreset_mode)
-        self.settings = Settings.of(**settings)
+        self.settings = Settings.of(**self.decision_class.defaults | settings)
         self.decision = self.decision_class(self.settings)
         self.fleet = Fleet(self.settings, self.decision.kind, num_envs, threads=threads or os.cpu_count() or 1)
         self.copy = copy

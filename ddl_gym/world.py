@@ -162,8 +162,8 @@ def fill(
     w.las_edges[...], w.service_edges[...] = policy.las_edges, policy.service_edges
     for name in ("timer_s", "tuned_s", "default_s"):
         w.timers[name] = (policy.machine_timer_s, policy.rack_timer_s)
-    w.timers["factor"], w.timers["offset_s"] = 1.0, 0.0
-    for name in ("head", "entries", "changed"):
+    w.timers["factor"] = 1.0
+    for name in ("offset_s", "mean_s", "deviation_s", "head", "entries", "changed"):
         w.timers[name] = 0
 
     per_machine, per_rack = cluster.gpus_per_machine, cluster.gpus_per_rack

@@ -49,6 +49,7 @@ def measure(case: dict[str, Any], repeats: int, policy: str) -> dict[str, Any]:
     Simulator(cluster, jobs.take(slice(0, 10)), named_policy(policy)).run()
     seconds = []
     for _ in range(repeats):
+        simulator = records = None  # release the last run before the next is laid out
         simulator = Simulator(cluster, jobs, named_policy(policy))
         began = time.perf_counter()
         records = simulator.run()
@@ -66,6 +67,61 @@ def measure(case: dict[str, Any], repeats: int, policy: str) -> dict[str, Any]:
         "preemptions": int(records.preemptions.sum()),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def environments(repeats: int) -> dict[str, Any]:
+    """Decisions/s of the environments against events/s of the bare kernel; 512 GPUs, 512 jobs an episode, a decision a round."""
+    import gymnasium as gym
+    import numpy as np
+
+    import ddl_gym
+    from ddl_gym.simulator import Simulator
+
+    row: dict[str, Any] = {}
+    settings = {"cluster": "512", "jobs": 512, "decision_s": 300.0, "network_congestion": 4.0, "load": 1.0}
+    env = gym.make("ddl_gym/DelayTimers-v0", disable_env_checker=True, **settings).unwrapped
+    env.reset(seed=0)
+    episode = env.fleet.drawer.draw(np.random.default_rng(0), env.fleet.drawn[0])
+    kernel_s, events = [], 0
+    for _ in range(repeats + 1):
+        simulator = Simulator(env.fleet.cluster, episode.jobs, env.fleet.policy, tables=episode.tables)
+        began = time.perf_counter()
+        simulator.run()
+        kernel_s.append(time.perf_counter() - began)
+        events = simulator.events
+    row["kernel_events_per_s"] = events / statistics.median(kernel_s[1:])
+    for env_id in ddl_gym.ENV_IDS:
+        env = gym.make(env_id, disable_env_checker=True, **settings).unwrapped
+        env.action_space.seed(0)
+        plan = [env.action_space.sample() for _ in range(64)]
+        rates, vector_rates, event_rates = [], [], []
+        for _ in range(repeats):
+            env.reset(seed=0)
+            steps, began = 0, time.perf_counter()
+            while steps < 4_000:
+                *_, terminated, truncated, _ = env.step(plan[steps % 64])
+                steps += 1
+                if terminated or truncated:
+                    env.reset()
+            rates.append(steps / (time.perf_counter() - began))
+        envs = gym.make_vec(env_id, num_envs=256, vectorization_mode="vector_entry_point", **settings)
+        envs.action_space.seed(0)
+        plan = [envs.action_space.sample() for _ in range(16)]
+        envs.reset(seed=0)
+        for _ in range(repeats):
+            before, began = envs.unwrapped.fleet.worlds.clock["events"].sum(), time.perf_counter()
+            for step in range(100):
+                envs.step(plan[step % 16])
+            seconds = time.perf_counter() - began
+            vector_rates.append(100 * 256 / seconds)
+            event_rates.append((envs.unwrapped.fleet.worlds.clock["events"].sum() - before) / seconds)
+        row[env_id] = {
+            "make_steps_per_s": statistics.median(rates),
+            "make_vec_256_decisions_per_s": statistics.median(vector_rates),
+            "make_vec_256_events_per_s": statistics.median(event_rates),
+        }
+        envs.close()
+    return row
 
 
 def start_up(repeats: int) -> dict[str, float]:
@@ -87,7 +143,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--policy", default="dally")
     parser.add_argument("--philly", type=Path, help="the cleaned Philly job list, for the case philly_trace")
-    parser.add_argument("--only", nargs="*", choices=[*CASES, "start_up"], help="cases to run")
+    parser.add_argument("--only", nargs="*", choices=[*CASES, "environments", "start_up"], help="cases to run")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case is not None:
@@ -116,6 +172,15 @@ def main() -> None:
         ratio = results["growth_20k"]["jobs_per_s"] / results["growth_200k"]["jobs_per_s"] - 1
         results["growth"] = {"cost_per_job_growth": ratio}
         print(f"cost per job, 20,000 -> 200,000 jobs: {ratio:+.0%}")
+    if not arguments.only or "environments" in arguments.only:
+        results["environments"] = environments(arguments.repeats)
+        print(f"bare kernel: {results['environments']['kernel_events_per_s']:,.0f} events/s")
+        for name, row in results["environments"].items():
+            if isinstance(row, dict):
+                print(
+                    f"{name:32s} make {row['make_steps_per_s']:>9,.0f} steps/s   make_vec(256) "
+                    f"{row['make_vec_256_decisions_per_s']:>9,.0f} decisions/s, {row['make_vec_256_events_per_s']:>11,.0f} events/s"
+                )
     if not arguments.only or "start_up" in arguments.only:
         results["start_up"] = start_up(arguments.repeats)
         print("start-up of simulate six_jobs: cold {cold_s:.1f} s, warm {warm_s:.2f} s".format(**results["start_up"]))
