@@ -9,7 +9,6 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ddl_gym import actions
-from ddl_gym.cluster import NONE
 from ddl_gym.fleet import Fleet
 from ddl_gym.observation import observation_space
 from ddl_gym.settings import Settings
@@ -126,8 +125,7 @@ class OfferDecision(Decision):
 
     def masks(self, fleet: Fleet) -> NDArray[np.bool_]:
         """Declining is always valid, accepting where an offer is asked about."""
-        asked = fleet.worlds.clock["asked_job"][: fleet.rows, 0] != NONE
-        return np.stack([np.ones(fleet.rows, np.bool_), asked], axis=1)
+        return np.stack([np.ones(fleet.rows, np.bool_), fleet.asked], axis=1)
 
 
 class ClusterEnv(gym.Env[Observation, Any]):
@@ -168,7 +166,7 @@ class ClusterEnv(gym.Env[Observation, Any]):
         self.decision.apply(self.fleet, np.asarray(action)[None])
         outcome = self.fleet.step()
         ended = bool(outcome.terminated[0] or outcome.truncated[0])
-        info: dict[str, Any] = {"now_s": float(self.fleet.worlds.clock["now"][0, 0])}
+        info: dict[str, Any] = {"now_s": self.fleet.now_s(0)}
         if ended:
             info["summary"] = self.fleet.summary(0)
         observation = self._observe()

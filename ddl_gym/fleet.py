@@ -63,6 +63,7 @@ class Fleet:
         self._before = np.zeros((rows, 2))  # jobs submitted and finished at the last decision
         self._paid = np.zeros((worlds, 2))  # job-seconds and seconds paid for so far
         self._status = np.zeros(worlds, np.int64)
+        self._look()
 
     def _sizes(self) -> Sizes:
         settings, policy, cluster = self.settings, self.policy, self.cluster
@@ -106,63 +107,71 @@ class Fleet:
         if self.kind == "offers":
             self._status[row] = kernel.advance(agent, inf, 1 << 62)
 
-    # Actions, for rows in an episode; the others keep what they have.
+    def _look(self) -> None:
+        """Plain views of the fields that every step reads: access through record arrays costs microseconds each."""
+        clock, timers = self.worlds.clock.view(np.ndarray), self.worlds.timers.view(np.ndarray)
+        names = ("now", "next_job", "finished", "job_seconds", "asked_job", "stale", "preemption_margin")
+        self._clock = {name: clock[name][:, 0] for name in names}
+        self._timers = {name: timers[name][: self.rows] for name in ("timer_s", "tuned_s", "factor", "offset_s")}
+        self._jobs_of = self.worlds.rules.view(np.ndarray)["jobs"][: self.rows, 0]
+
+    # Actions, for all rows; those not in an episode do not matter.
 
     def set_timers(self, components: NDArray[np.float64]) -> None:
         """Set the delay timers of all rows from components in [-1, 1] that broadcast to (N, C, 2)."""
-        timers = self.worlds.timers[: self.rows]
+        timers_s = self._timers["timer_s"]
         if self._tuner_mode == 1:
             factor, offset_s = actions.residual_terms(components, self.settings)
-            timers["factor"], timers["offset_s"] = factor, offset_s
-            timers_s = np.maximum(timers["tuned_s"] * timers["factor"] + timers["offset_s"], 0.0)
+            self._timers["factor"][...], self._timers["offset_s"][...] = factor, offset_s
+            np.maximum(self._timers["tuned_s"] * factor + offset_s, 0.0, out=timers_s)
         else:
-            timers_s = np.empty(timers.shape)
             timers_s[...] = actions.absolute_timer_s(components, self.settings.absolute_scale_s)
-        timers_s[..., 1] = np.maximum(timers_s[..., 0], timers_s[..., 1])
-        timers["timer_s"] = timers_s
-        self.worlds.clock["stale"][: self.rows] = 1
+        np.maximum(timers_s[..., 0], timers_s[..., 1], out=timers_s[..., 1])
+        self._clock["stale"][: self.rows] = 1
 
     def set_margins(self, components: NDArray[np.float64]) -> None:
         """Set the preemption margins from components (N,) in [-1, 1]."""
-        self.worlds.clock["preemption_margin"][: self.rows, 0] = actions.margin(components, self.settings)
+        self._clock["preemption_margin"][: self.rows] = actions.margin(components, self.settings)
+
+    @property
+    def asked(self) -> NDArray[np.bool_]:
+        """(N,) whether a row asks about an offer."""
+        return self._clock["asked_job"][: self.rows] != NONE
 
     def answer(self, accept: NDArray[np.bool_]) -> None:
         """Answer the offers that the rows ask about, (N,)."""
-        for row in map(int, np.flatnonzero(self.active & (self.worlds.clock["asked_job"][: self.rows, 0] != NONE))):
-            kernel.answer(world_row(self.worlds, row), bool(accept[row]))
+        kernel.answer_rows(self.worlds, 0, self.rows, accept)
 
     # Time.
 
     def step(self) -> Outcome:
         """Go to the next decision of each row in an episode; pays rewards and says which episodes ended."""
-        clock = self.worlds.clock
-        now_s = clock["now"][:, 0]
-        before_s = now_s[: self.rows].copy()
+        rows, now_s, active = self.rows, self._clock["now"], self.active
         until_s = now_s.copy()
-        asks = self.kind == "offers"
-        until_s[: self.rows][self.active] = inf if asks else before_s[self.active] + self.settings.decision_s
-        self._advance(0, self.rows, until_s)
-        self.decisions += self.active
-        terminated = self.active & (clock["finished"][: self.rows, 0] == self.worlds.rules["jobs"][: self.rows, 0])
-        truncated = self.active & ~terminated & (self.decisions >= self.settings.max_decisions)
-        rewards = self._pay(slice(0, self.rows))
+        if self.kind == "offers":
+            until_s[:rows][active] = inf
+        else:
+            until_s[:rows] += self.settings.decision_s * active
+        self._advance(0, rows, until_s)
+        self.decisions += active
+        terminated = active & (self._clock["finished"][:rows] == self._jobs_of)
+        truncated = active & ~terminated & (self.decisions >= self.settings.max_decisions)
+        rewards = self._pay(slice(0, rows))
         if self.settings.baseline:
-            until_s[self.rows :] = np.where(terminated, inf, now_s[: self.rows])
-            until_s[self.rows :][~self.active] = now_s[self.rows :][~self.active]
-            self._advance(self.rows, 2 * self.rows, np.maximum(until_s, now_s))
-            rewards = rewards - self._pay(slice(self.rows, 2 * self.rows))
-        rewards = np.where(self.active, rewards, 0.0)
+            until_s[rows:] = np.maximum(np.where(terminated, inf, now_s[:rows]), now_s[rows:])
+            until_s[rows:][~active] = now_s[rows:][~active]
+            self._advance(rows, 2 * rows, until_s)
+            rewards = rewards - self._pay(slice(rows, 2 * rows))
+        rewards = rewards * active
         self.returns += rewards
-        self.active &= ~(terminated | truncated)
+        self.active = active & ~(terminated | truncated)
         return Outcome(rewards, terminated, truncated)
 
     def _pay(self, rows: slice) -> NDArray[np.float64]:
-        clock = self.worlds.clock[rows, 0]
-        reached = np.stack([clock["job_seconds"], clock["now"]], axis=1)
-        spent = reached - self._paid[rows]
-        self._paid[rows] = reached
-        settings = self.settings
-        return reward.total(settings.reward, settings.jct_weight, spent[:, 0], spent[:, 1], self._units)
+        job_seconds, now_s = self._clock["job_seconds"][rows], self._clock["now"][rows]
+        spent = job_seconds - self._paid[rows, 0], now_s - self._paid[rows, 1]
+        self._paid[rows, 0], self._paid[rows, 1] = job_seconds, now_s
+        return reward.total(self.settings.reward, self.settings.jct_weight, *spent, self._units)
 
     def _advance(self, first: int, end: int, until_s: NDArray[np.float64]) -> None:
         self._shards(lambda a, b: kernel.advance_rows(self.worlds, a, b, until_s, self._status), first, end)
@@ -170,8 +179,8 @@ class Fleet:
     def observe(self) -> NDArray[np.float32]:
         """(N, F) what the agents see now; the array is overwritten by the next call."""
         self._shards(lambda a, b: observe_rows(self.worlds, a, b, self._before, self.observations), 0, self.rows)
-        self._before[:, 0] = self.worlds.clock["next_job"][: self.rows, 0]
-        self._before[:, 1] = self.worlds.clock["finished"][: self.rows, 0]
+        self._before[:, 0] = self._clock["next_job"][: self.rows]
+        self._before[:, 1] = self._clock["finished"][: self.rows]
         return self.observations
 
     def _shards(self, work: Callable[[int, int], None], first: int, end: int) -> None:
@@ -184,6 +193,10 @@ class Fleet:
             future.result()
 
     # What came of it.
+
+    def now_s(self, row: int) -> float:
+        """The clock of a row."""
+        return float(self._clock["now"][row])
 
     def records(self, row: int) -> JobRecords:
         """Records of a row's present or last episode."""
@@ -231,10 +244,11 @@ class Fleet:
             self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the threads, which start anew where it is unpickled."""
-        return {name: value for name, value in self.__dict__.items() if name != "_pool"}
+        """Everything but the threads and views, which are made anew where it is unpickled."""
+        return {n: value for n, value in self.__dict__.items() if n not in ("_pool", "_clock", "_timers", "_jobs_of")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start the threads again."""
         self.__dict__.update(state)
+        self._look()
         self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None

@@ -1340,6 +1340,14 @@ def world_row(worlds: World, i: int) -> World:
 
 
 @jit
+def answer_rows(worlds: World, first: int, end: int, accept: NDArray[np.bool_]) -> None:
+    """Answer the offers that simulators [first, end) ask about."""
+    for i in range(first, end):
+        if worlds.clock[i, 0].asked_job != NONE:
+            answer(world_row(worlds, i), accept[i])
+
+
+@jit
 def advance_rows(worlds: World, first: int, end: int, until_s: NDArray[np.float64], status: NDArray[np.int64]) -> None:
     """Advance simulators [first, end) of many, each to its own time; why each came back goes into `status`."""
     for i in range(first, end):

@@ -133,16 +133,14 @@ def _observe(
     before: NDArray[np.float64],
     out: NDArray[np.float32],
     i: int,
-    global_features: int,
-    class_features: int,
 ) -> None:
     """Write the features of one simulator into row i of out."""
     rules = w.rules[0]
     clock = w.clock[0]
     gpus = float(rules.gpus)
     classes = len(w.timers)
-    base = global_features
-    width = class_features
+    base = _G
+    width = _K
     for f in range(out.shape[1]):
         out[i, f] = 0.0
 
@@ -280,12 +278,10 @@ def observe_rows(
     end: int,
     before: NDArray[np.float64],
     out: NDArray[np.float32],
-    global_features: int = _G,
-    class_features: int = _K,
 ) -> None:
     """Observe simulators [first, end) of many into rows of `out` (N, F).
 
     `before` (N, 2) holds the jobs submitted and finished at the previous decision.
     """
     for i in range(first, end):
-        _observe(world_row(worlds, i), before, out, i, global_features, class_features)
+        _observe(world_row(worlds, i), before, out, i)
