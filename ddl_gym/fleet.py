@@ -108,12 +108,12 @@ class Fleet:
             self._status[row] = kernel.advance(agent, inf, 1 << 62)
 
     def _look(self) -> None:
-        """Plain views of the fields that every step reads: access through record arrays costs microseconds each."""
-        clock, timers = self.worlds.clock.view(np.ndarray), self.worlds.timers.view(np.ndarray)
+        """Views of the fields that every step reads."""
+        clock, timers = self.worlds.clock, self.worlds.timers
         names = ("now", "next_job", "finished", "job_seconds", "asked_job", "stale", "preemption_margin")
         self._clock = {name: clock[name][:, 0] for name in names}
         self._timers = {name: timers[name][: self.rows] for name in ("timer_s", "tuned_s", "factor", "offset_s")}
-        self._jobs_of = self.worlds.rules.view(np.ndarray)["jobs"][: self.rows, 0]
+        self._jobs_of = self.worlds.rules["jobs"][: self.rows, 0]
 
     # Actions, for all rows; those not in an episode do not matter.
 

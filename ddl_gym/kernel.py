@@ -34,7 +34,13 @@ ADVANCED, DONE, LIMIT, LOG_FULL, STUCK, ASKING = 0, 1, 2, 3, 4, 5  # what advanc
 # before the auto-tuner, before the last pass.
 BETWEEN, FIRST_PASS, UPGRADES, SECOND_PASS, TUNING, LAST_PASS = 0, 1, 2, 3, 4, 5
 
-RULES = np.dtype(
+
+def _record(fields: list[tuple[str, str]]) -> np.dtype[Any]:
+    """An aligned record type whose fields are attributes: `jobs[j].gpus`."""
+    return np.dtype((np.record, np.dtype(fields, align=True)))
+
+
+RULES = _record(
     [
         ("jobs", "i8"),  # counts, where an array may be longer
         ("buckets", "i8"),
@@ -58,10 +64,9 @@ RULES = np.dtype(
         ("promote_factor", "f8"),
         ("tuner_std_factor", "f8"),
         ("tuner_max_age_s", "f8"),
-    ],
-    align=True,
+    ]
 )
-CLOCK = np.dtype(
+CLOCK = _record(
     [
         ("now", "f8"),
         ("preemption_margin", "f8"),
@@ -86,10 +91,9 @@ CLOCK = np.dtype(
         ("instants", "i8"),
         ("job_seconds", "f8"),  # integral of the jobs in the system over time
         ("events", "i8"),  # arrivals, starts, losses of GPUs, completions, rounds
-    ],
-    align=True,
+    ]
 )
-JOB = np.dtype(
+JOB = _record(
     [
         ("submit_s", "f8"),
         ("iterations", "f8"),
@@ -121,10 +125,9 @@ JOB = np.dtype(
         ("moves", "i4"),
         ("held_offer", "i4"),  # the tier it last declined when asked,
         ("held_round", "i4"),  # and the round before which it declined
-    ],
-    align=True,
+    ]
 )
-BUCKET = np.dtype(
+BUCKET = _record(
     [
         ("gpus", "i8"),
         ("timer_class", "i8"),
@@ -139,15 +142,14 @@ BUCKET = np.dtype(
         ("network_ready", "i8"),  # first position that does not accept NETWORK yet
         ("cached_offer", "i8"),  # the offer for which `cached_job` is the best acceptable job; NONE: stale
         ("cached_job", "i8"),
-    ],
-    align=True,
+    ]
 )
-NODE = np.dtype([("key", "f8"), ("job", "i8")], align=True)
-PROFILE = np.dtype([("compute_s", "f8"), ("ideal_s", "f8")], align=True)
-MACHINE_ROW = np.dtype([("free", "i8"), ("affinity", "i8")], align=True)
-RACK_ROW = np.dtype([("free", "i8"), ("chosen", "i8")], align=True)
-PIECE = np.dtype([("machine", "i8"), ("gpus", "i8"), ("next_piece", "i8")], align=True)
-TIMER = np.dtype(
+NODE = _record([("key", "f8"), ("job", "i8")])
+PROFILE = _record([("compute_s", "f8"), ("ideal_s", "f8")])
+MACHINE_ROW = _record([("free", "i8"), ("affinity", "i8")])
+RACK_ROW = _record([("free", "i8"), ("chosen", "i8")])
+PIECE = _record([("machine", "i8"), ("gpus", "i8"), ("next_piece", "i8")])
+TIMER = _record(
     [
         ("timer_s", "f8"),  # in force
         ("tuned_s", "f8"),  # what the auto-tuner would set
@@ -159,13 +161,10 @@ TIMER = np.dtype(
         ("head", "i8"),  # oldest entry of the window
         ("entries", "i8"),
         ("changed", "i8"),  # the window changed since tuned_s was computed
-    ],
-    align=True,
+    ]
 )
-ENTRY = np.dtype([("time_s", "f8"), ("starvation_s", "f8")], align=True)
-LOG = np.dtype(
-    [("start_s", "f8"), ("end_s", "f8"), ("job", "i8"), ("machine", "i8"), ("gpus", "i8"), ("tier", "i8")], align=True
-)
+ENTRY = _record([("time_s", "f8"), ("starvation_s", "f8")])
+LOG = _record([("start_s", "f8"), ("end_s", "f8"), ("job", "i8"), ("machine", "i8"), ("gpus", "i8"), ("tier", "i8")])
 
 
 Rows = NDArray[Any]  # a record array

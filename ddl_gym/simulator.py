@@ -250,7 +250,7 @@ class Simulator:
         status = kernel.advance(self.world, until_s, limit)
         if status == kernel.LOG_FULL:
             log = self.world.log
-            self.world = self.world._replace(log=np.concatenate([log, np.zeros_like(log)]).view(np.recarray))
+            self.world = self.world._replace(log=np.concatenate([log, np.zeros_like(log)]))
         assert status != kernel.STUCK, "no event is left, but jobs are unfinished"
         return status in (kernel.ADVANCED, kernel.DONE)
 

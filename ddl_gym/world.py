@@ -66,7 +66,7 @@ def allocate(sizes: Sizes, rows: int) -> kernel.World:
     """Memory for so many simulators, without content."""
 
     def records(dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
-        return np.zeros((rows, *shape), dtype).view(np.recarray)
+        return np.zeros((rows, *shape), dtype)
 
     def numbers(*shape: int) -> NDArray[np.float64]:
         return np.zeros((rows, *shape))
