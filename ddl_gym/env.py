@@ -142,9 +142,7 @@ class ClusterEnv(gym.Env[Observation, Any]):
         self.decision = self.decision_class(self.settings)
         self.fleet = Fleet(self.settings, self.decision.kind, rows=1)
         self.action_space = self.decision.space
-        self.observation_space: spaces.Box = observation_space(
-            self.fleet.policy, job_offer=self.decision.kind == "offers"
-        )
+        self.observation_space: Any = observation_space(self.fleet.policy, job_offer=self.decision.kind == "offers")
 
     @property
     def feature_names(self) -> tuple[str, ...]:

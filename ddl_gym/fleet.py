@@ -136,7 +136,8 @@ class Fleet:
     @property
     def asked(self) -> NDArray[np.bool_]:
         """(N,) whether a row asks about an offer."""
-        return self._clock["asked_job"][: self.rows] != NONE
+        asked: NDArray[np.bool_] = self._clock["asked_job"][: self.rows] != NONE
+        return asked
 
     def answer(self, accept: NDArray[np.bool_]) -> None:
         """Answer the offers that the rows ask about, (N,)."""
