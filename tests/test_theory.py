@@ -29,6 +29,7 @@ def erlang_c(servers: int, offered: float) -> float:
     return waiting / (sum(offered**k / factorial(k) for k in range(servers)) + waiting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (4, 0.8), (8, 0.9)])
 def test_the_mean_wait_of_single_gpu_jobs_is_that_of_erlang_c(servers, load):
     service_s, jobs, batches = 100.0, 500_000, 50
