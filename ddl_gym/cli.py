@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ddl_gym.cluster import ClusterSpec
     from ddl_gym.jobs import JobTable
     from ddl_gym.network import Network
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Simulate GPU-cluster schedulers."
 )
+
+_INTERRUPTED = 130  # exit code after Ctrl-C
 
 TraceArgument = Annotated[str, typer.Argument(help="A CSV file or the name of a bundled trace.")]
 ClusterOption = Annotated[
@@ -128,7 +132,6 @@ def describe(
 @app.command(name="policies")
 def list_policies() -> None:
     """List the named policies and their parts."""
-    from rich.console import Console
     from rich.table import Table
 
     from ddl_gym.policies import POLICIES
@@ -141,7 +144,7 @@ def list_policies() -> None:
         preemption = f"margin {policy.preemption_margin:g}" if policy.preemption else "no"
         placement = policy.placement.name.lower()
         table.add_row(name, policy.order.name.lower(), placement, timers, preemption, "yes" if policy.upgrade else "no")
-    Console().print(table)
+    _console().print(table)
 
 
 def _policies(names: str, machine_timer: float | None, rack_timer: float | None) -> "list[Policy]":
@@ -222,8 +225,6 @@ def _tell_skipped(skipped: list[tuple[int, str]]) -> None:
 
 
 def _run_all(setting: Setting, policies: "list[Policy]", out: Path | None, as_json: bool) -> None:
-    from rich.console import Console
-
     from ddl_gym.report import comparison_table, provenance, write_results
 
     with _progress(len(policies)) as tell:
@@ -233,7 +234,7 @@ def _run_all(setting: Setting, policies: "list[Policy]", out: Path | None, as_js
     else:
         name = setting.trace.stem
         title = f"{name}: {setting.jobs.jobs:,} jobs on {setting.cluster.gpus:,} GPUs ({setting.cluster})"
-        Console(width=None if sys.stdout.isatty() else 200).print(comparison_table(runs, title))
+        _console().print(comparison_table(runs, title))
     if out is not None:
         for path in write_results(out, runs, setting.cluster, provenance(setting.trace, **setting.choices)):
             print(f"wrote {path}", file=sys.stderr)
@@ -252,6 +253,13 @@ def _run(setting: Setting, policy: "Policy", log: bool, tell: Callable[[str, int
     records = simulator.run(lambda finished, jobs: tell(policy.name, finished, jobs))
     segments = simulator.segments() if log else None
     return Run(policy.name, records, summarise(records, setting.cluster), segments)
+
+
+def _console() -> "Console":
+    """Standard output, wide enough for the tables where it is no terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 200)
 
 
 @contextmanager
@@ -294,13 +302,20 @@ def main() -> None:
         print(f"ddl-gym {__version__}")
         return
     try:
-        app()
+        interrupted = app(standalone_mode=False) == _INTERRUPTED
     except (ValueError, OSError) as error:
         print(f"ddl-gym: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
+        interrupted = True
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what all of typer's usage errors have
+            raise
+        print(f"ddl-gym: {error.format_message() or 'give a command; see ddl-gym --help'}", file=sys.stderr)
+        sys.exit(2)
+    if interrupted:
         print("ddl-gym: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":
