@@ -1,7 +1,7 @@
 """What does an agent see? Named features of fixed number, bounded and relative to the cluster, so that a policy transfers.
 
-Counts and times are squashed to [0, 1) by x / (x + scale). The auto-tuner, the delay scheduler and the preemption rule need nothing that is
-not here. `feature_names` gives the names in order, `GLOBAL`, `BY_CLASS` and `OFFER` what they mean.
+Every feature lies in [0, 1]; counts and times are squashed to it by x / (x + scale). The auto-tuner, the delay scheduler and the
+preemption rule need nothing that is not here. `feature_names` gives the names in order, `GLOBAL`, `BY_CLASS` and `OFFER` what they mean.
 """
 
 from typing import Any
@@ -11,12 +11,11 @@ from gymnasium import spaces
 from numba import njit
 from numpy.typing import NDArray
 
-from ddl_gym.kernel import World, world_row
+from ddl_gym.cluster import NONE
+from ddl_gym.kernel import World
 from ddl_gym.policies import Policy
 
-# Of the kernel only `world_row` is called: numba would not notice edits of compiled code in another module, but that one function is
-# decided by World's fields, which are part of its signature.
-NONE = -1
+COUNT_SCALE = 10.0
 TIME_SCALE_S = 1_800.0
 SERVICE_SCALE_GPU_S = 36_000.0
 
@@ -82,6 +81,22 @@ OFFER: dict[str, str] = {
     "offer.tuned.machine": "the auto-tuner's machine timer of its class, s, squashed with scale 1,800",
     "offer.tuned.rack": "the auto-tuner's rack timer",
 }
+# Columns of the features above, in their order: of the globals in a row, of the others in the block of a class or of the offer.
+# fmt: off
+(
+    SUBMITTED, FINISHED, FREE, FREE_MACHINE, FREE_RACK,
+    FULL, QUARTER, HALF, MOST, ALMOST, IDLE, RACK_LEAST, RACK_MEAN,
+    RUNNING, _, _, WORSE, QUEUED_JOBS, QUEUED_GPUS, ARRIVALS, COMPLETIONS,
+    SLOWDOWN, _, _, MEASURED, _, _, SENSITIVITY_QUEUED, SENSITIVITY_RUNNING, MARGIN,
+) = range(len(GLOBAL))
+(
+    CLASS_JOBS, CLASS_GPUS, LONGEST, MEAN, CLASS_RUNNING,
+    TIMER, _, TUNED, _, FILL, _, WINDOW_MEAN, _, WINDOW_DEVIATION, _,
+) = range(len(BY_CLASS))
+(
+    ASKED, _, _, DEMAND, MACHINES, LOSS, STARVATION, SERVICE, PREEMPTIONS, OFFER_TUNED, _,
+) = range(len(OFFER))
+# fmt: on
 _G, _K = len(GLOBAL), len(BY_CLASS)
 
 
@@ -96,192 +111,227 @@ def observation_space(policy: Policy, job_offer: bool = False) -> spaces.Box:
     return spaces.Box(0.0, 1.0, (len(feature_names(policy, job_offer)),), np.float32)
 
 
+def feature_index(policy: Policy, name: str) -> int:
+    """Column of a feature by its name in `feature_names`; ValueError if there is none of that name."""
+    names = feature_names(policy, job_offer=True)
+    if name not in names:
+        raise ValueError(
+            f"unknown feature {name!r}; known: {', '.join((*GLOBAL, *OFFER))} and class0. to "
+            f"class{policy.classes - 1}. with {', '.join(BY_CLASS)}"
+        )
+    return names.index(name)
+
+
+def class_features(observation: NDArray[np.float32], policy: Policy, name: str) -> NDArray[np.float32]:
+    """(..., C) view of one feature of every class, by its name in BY_CLASS, in an observation (..., F)."""
+    first = feature_index(policy, f"class0.{name}")
+    return observation[..., first : _G + policy.classes * _K : _K]
+
+
 def tuned_timers(observation: NDArray[np.float32], policy: Policy) -> NDArray[np.float64]:
-    """(..., C, 2) the auto-tuner's timers in seconds, to float32 precision."""
-    return _timers(observation, policy, "tuned.machine")
+    """(..., C, 2) the auto-tuner's timers in seconds, of an observation (..., F); see `unsquash` for the precision."""
+    return _timers_s(observation, policy, "tuned")
 
 
 def timers_in_force(observation: NDArray[np.float32], policy: Policy) -> NDArray[np.float64]:
-    """(..., C, 2) the timers in force in seconds, to float32 precision."""
-    return _timers(observation, policy, "timer.machine")
+    """(..., C, 2) the timers in force in seconds, of an observation (..., F); see `unsquash` for the precision."""
+    return _timers_s(observation, policy, "timer")
 
 
-def _timers(observation: NDArray[np.float32], policy: Policy, first: str) -> NDArray[np.float64]:
-    end = _G + policy.classes * _K
-    blocks = np.asarray(observation, np.float64)[..., _G:end].reshape(*observation.shape[:-1], policy.classes, _K)
-    at = list(BY_CLASS).index(first)
-    squashed = blocks[..., at : at + 2]
+def _timers_s(observation: NDArray[np.float32], policy: Policy, which: str) -> NDArray[np.float64]:
+    tiers = [class_features(observation, policy, f"{which}.{tier}") for tier in ("machine", "rack")]
+    return unsquash(np.stack(tiers, axis=-1), TIME_SCALE_S)
+
+
+def unsquash(squashed: NDArray[np.float32], scale: float) -> NDArray[np.float64]:
+    """What was squashed with that scale.
+
+    The relative error is up to 1e-7 (1 + x / scale): with a scale of 1,800 s a millionth for hours, five millionths for a day. What is
+    many million times the scale comes back as infinity.
+    """
+    exact = np.asarray(squashed, np.float64)
     with np.errstate(divide="ignore"):
-        return TIME_SCALE_S * squashed / (1.0 - squashed)
+        return scale * exact / (1.0 - exact)
 
 
+# === The compiled function ===
+
+# It calls nothing of the kernel: numba's cache does not notice edits in another module. Sums of counts are exact in float32, and all
+# arithmetic on features read back from `out` is in float64, so that the result is the same with and without the compiler.
 _options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 jit = njit(**_options)
 
 
 @jit
 def squash(x: float, scale: float) -> float:
-    """Map [0, inf] to [0, 1] by x / (x + scale)."""
+    """Map [0, inf] to [0, 1] by x / (x + scale); what rounding put below 0 counts as 0."""
+    x = np.float64(x)
     if x == np.inf:
         return 1.0
-    return x / (x + scale)
+    return max(0.0, x) / (max(0.0, x) + scale)
 
 
 @jit
-def _observe(
-    w: World,
-    before: NDArray[np.float64],
-    out: NDArray[np.float32],
-    i: int,
-) -> None:
-    """Write the features of one simulator into row i of out."""
-    rules = w.rules[0]
-    clock = w.clock[0]
-    gpus = float(rules.gpus)
-    classes = len(w.timers)
-    base = _G
-    width = _K
-    for f in range(out.shape[1]):
-        out[i, f] = 0.0
-
-    # Capacity.
-    per_machine = rules.gpus_per_machine
-    machines = float(len(w.machines))
-    out[i, 0] = clock.next_job / rules.jobs
-    out[i, 1] = clock.finished / rules.jobs
-    out[i, 2] = clock.free / gpus
-    out[i, 3] = clock.machine_top / per_machine
-    out[i, 4] = clock.rack_top / rules.gpus_per_rack
-    for free in range(per_machine + 1):
-        if free == 0:
-            column = 5
-        elif free == per_machine:
-            column = 10
-        elif 4 * free <= per_machine:
-            column = 6
-        elif 2 * free <= per_machine:
-            column = 7
-        elif 4 * free <= 3 * per_machine:
-            column = 8
-        else:
-            column = 9
-        out[i, column] += w.machine_counts[free] / machines
+def _observe_cluster(worlds: World, i: int, before: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+    """Progress, free GPUs, the margin."""
+    rules = worlds.rules[i, 0]
+    clock = worlds.clock[i, 0]
+    out[i, SUBMITTED] = clock.next_job / rules.jobs
+    out[i, FINISHED] = clock.finished / rules.jobs
+    out[i, ARRIVALS] = squash(clock.next_job - before[i, 0], COUNT_SCALE)
+    out[i, COMPLETIONS] = squash(clock.finished - before[i, 1], COUNT_SCALE)
+    out[i, MARGIN] = clock.preemption_margin
+    out[i, FREE] = clock.free / rules.gpus
+    out[i, FREE_MACHINE] = clock.machine_top / rules.gpus_per_machine
+    out[i, FREE_RACK] = clock.rack_top / rules.gpus_per_rack
     least = rules.gpus_per_rack
-    for r in range(rules.racks):
-        least = min(least, w.racks[r].free)
-    out[i, 11] = least / rules.gpus_per_rack
-    out[i, 12] = clock.free / gpus
+    for rack in range(rules.racks):
+        least = min(least, worlds.racks[i, rack].free)
+    out[i, RACK_LEAST] = least / rules.gpus_per_rack
+    out[i, RACK_MEAN] = clock.free / rules.gpus
+    for free in range(rules.gpus_per_machine + 1):
+        if free == 0:
+            column = FULL
+        elif free == rules.gpus_per_machine:
+            column = IDLE
+        elif 4 * free <= rules.gpus_per_machine:
+            column = QUARTER
+        elif 2 * free <= rules.gpus_per_machine:
+            column = HALF
+        elif 4 * free <= 3 * rules.gpus_per_machine:
+            column = MOST
+        else:
+            column = ALMOST
+        out[i, column] += worlds.machine_counts[i, free]
+    for column in range(FULL, IDLE + 1):
+        out[i, column] /= rules.racks * rules.machines_per_rack
 
-    # Running jobs.
-    slow_0 = slow_1 = slow_2 = 0.0
-    held_0 = held_1 = held_2 = worse = 0.0
+
+@jit
+def _observe_running(worlds: World, i: int, out: NDArray[np.float32]) -> None:
+    """Who holds the GPUs, and how the network treats them."""
+    gpus = worlds.rules[i, 0].gpus
+    clock = worlds.clock[i, 0]
+    jobs, heap, profiles = worlds.jobs[i], worlds.heap[i], worlds.profiles[i]
+    iteration_s = worlds.iteration_s[i, clock.network_state]
     sensitivity = 0.0
     for slot in range(clock.running):
-        job = w.jobs[w.heap[slot]]
-        ideal_s = w.profiles[job.profile].ideal_s
-        loss = w.iteration_s[clock.network_state, job.profile, job.tier] / ideal_s - 1.0
-        sensitivity += w.iteration_s[clock.network_state, job.profile, 2] / ideal_s - 1.0
-        if job.tier == 0:
-            held_0 += job.gpus
-            slow_0 += job.gpus * loss
-        elif job.tier == 1:
-            held_1 += job.gpus
-            slow_1 += job.gpus * loss
-        else:
-            held_2 += job.gpus
-            slow_2 += job.gpus * loss
+        job = jobs[heap[slot]]
+        ideal_s = profiles[job.profile].ideal_s
+        sensitivity += iteration_s[job.profile, 2] / ideal_s - 1.0
+        out[i, RUNNING + job.tier] += job.gpus
+        out[i, SLOWDOWN + job.tier] += job.gpus * (iteration_s[job.profile, job.tier] / ideal_s - 1.0)
         if job.tier > job.best_tier:
-            worse += job.gpus
-        out[i, base + w.buckets[job.bucket].timer_class * width + 4] += job.gpus / gpus
-    out[i, 13] = held_0 / gpus
-    out[i, 14] = held_1 / gpus
-    out[i, 15] = held_2 / gpus
-    out[i, 16] = worse / gpus
-    if held_0 > 0.0:
-        out[i, 21] = squash(max(0.0, slow_0 / held_0), 1.0)
-        out[i, 24] = 1.0
-    if held_1 > 0.0:
-        out[i, 22] = squash(max(0.0, slow_1 / held_1), 1.0)
-        out[i, 25] = 1.0
-    if held_2 > 0.0:
-        out[i, 23] = squash(max(0.0, slow_2 / held_2), 1.0)
-        out[i, 26] = 1.0
+            out[i, WORSE] += job.gpus
+        out[i, _G + worlds.buckets[i, job.bucket].timer_class * _K + CLASS_RUNNING] += job.gpus
     if clock.running > 0:
-        out[i, 28] = squash(max(0.0, sensitivity / clock.running), 1.0)
-
-    # Queued jobs; the sums stand in `out` until they are squashed below.
-    sensitivity = 0.0
-    queued_gpus = 0.0
-    for b in range(rules.buckets):
-        bucket = w.buckets[b]
-        if bucket.live == 0:
-            continue
-        column = base + bucket.timer_class * width
-        for position in range(bucket.tail):
-            j = w.nodes[bucket.tree_start + bucket.capacity + position].job
-            if j == NONE:
-                continue
-            job = w.jobs[j]
-            starvation_s = clock.now - job.enqueue_s
-            queued_gpus += job.gpus
-            out[i, column] += 1.0
-            out[i, column + 1] += job.gpus / gpus
-            out[i, column + 2] = max(out[i, column + 2], starvation_s)
-            out[i, column + 3] += starvation_s
-            sensitivity += w.iteration_s[clock.network_state, job.profile, 2] / w.profiles[job.profile].ideal_s - 1.0
-    out[i, 17] = squash(float(clock.queued), 10.0)
-    out[i, 18] = squash(queued_gpus / gpus, 1.0)
-    out[i, 19] = squash(max(0.0, clock.next_job - before[i, 0]), 10.0)
-    out[i, 20] = squash(max(0.0, clock.finished - before[i, 1]), 10.0)
-    if clock.queued > 0:
-        out[i, 27] = squash(max(0.0, sensitivity / clock.queued), 1.0)
-    out[i, 29] = clock.preemption_margin
-
-    window = float(w.windows.shape[2])
-    for c in range(classes):
-        column = base + c * width
-        count = out[i, column]
-        if count > 0:
-            out[i, column + 3] = squash(out[i, column + 3] / count, TIME_SCALE_S)
-        out[i, column] = squash(count, 10.0)
-        out[i, column + 1] = squash(out[i, column + 1], 1.0)
-        out[i, column + 2] = squash(out[i, column + 2], TIME_SCALE_S)
-        for tier in range(2):
-            timer = w.timers[c, tier]
-            out[i, column + 5 + tier] = squash(timer.timer_s, TIME_SCALE_S)
-            out[i, column + 7 + tier] = squash(timer.tuned_s, TIME_SCALE_S)
-            out[i, column + 9 + tier] = timer.entries / window
-            out[i, column + 11 + tier] = squash(timer.mean_s, TIME_SCALE_S)
-            out[i, column + 13 + tier] = squash(timer.deviation_s, TIME_SCALE_S)
-
-    column = base + classes * width
-    if out.shape[1] > column and clock.asked_job != NONE:
-        job = w.jobs[clock.asked_job]
-        loss = w.iteration_s[clock.network_state, job.profile, clock.asked_tier] / w.profiles[job.profile].ideal_s - 1.0
-        timer_class = w.buckets[job.bucket].timer_class
-        out[i, column] = 1.0
-        out[i, column + clock.asked_tier] = 1.0
-        out[i, column + 3] = job.gpus / gpus
-        out[i, column + 4] = squash(job.gpus / per_machine, 1.0)
-        out[i, column + 5] = squash(max(0.0, loss), 1.0)
-        out[i, column + 6] = squash(clock.now - job.enqueue_s, TIME_SCALE_S)
-        out[i, column + 7] = squash(job.gpus * job.running_s, SERVICE_SCALE_GPU_S)
-        out[i, column + 8] = squash(float(job.preemptions), 1.0)
-        out[i, column + 9] = squash(w.timers[timer_class, 0].tuned_s, TIME_SCALE_S)
-        out[i, column + 10] = squash(w.timers[timer_class, 1].tuned_s, TIME_SCALE_S)
+        out[i, SENSITIVITY_RUNNING] = squash(sensitivity / clock.running, 1.0)
+    for tier in range(3):
+        held = np.float64(out[i, RUNNING + tier])
+        if held > 0.0:
+            out[i, SLOWDOWN + tier] = squash(out[i, SLOWDOWN + tier] / held, 1.0)
+            out[i, MEASURED + tier] = 1.0
+        out[i, RUNNING + tier] = held / gpus
+    out[i, WORSE] = np.float64(out[i, WORSE]) / gpus
 
 
 @jit
-def observe_rows(
-    worlds: World,
-    first: int,
-    end: int,
-    before: NDArray[np.float64],
-    out: NDArray[np.float32],
-) -> None:
-    """Observe simulators [first, end) of many into rows of `out` (N, F).
+def _observe_queued(worlds: World, i: int, out: NDArray[np.float32]) -> None:
+    """Who waits, for how many GPUs and how long; the jobs of a bucket are alike but for their models."""
+    gpus = worlds.rules[i, 0].gpus
+    clock = worlds.clock[i, 0]
+    jobs, nodes, profiles = worlds.jobs[i], worlds.nodes[i], worlds.profiles[i]
+    iteration_s = worlds.iteration_s[i, clock.network_state]
+    sensitivity = 0.0
+    for b in range(worlds.rules[i, 0].buckets):
+        bucket = worlds.buckets[i, b]
+        if bucket.live == 0:
+            continue
+        longest_s = sum_s = 0.0
+        for leaf in range(bucket.tree_start + bucket.capacity, bucket.tree_start + bucket.capacity + bucket.tail):
+            if nodes[leaf].job != NONE:
+                job = jobs[nodes[leaf].job]
+                longest_s = max(longest_s, clock.now - job.enqueue_s)
+                sum_s += clock.now - job.enqueue_s
+                sensitivity += iteration_s[job.profile, 2] / profiles[job.profile].ideal_s - 1.0
+        base = _G + bucket.timer_class * _K
+        out[i, base + CLASS_JOBS] += bucket.live
+        out[i, base + CLASS_GPUS] += bucket.live * bucket.gpus
+        out[i, base + LONGEST] = max(out[i, base + LONGEST], longest_s)
+        out[i, base + MEAN] += sum_s
+        out[i, QUEUED_GPUS] += bucket.live * bucket.gpus
+    out[i, QUEUED_JOBS] = squash(clock.queued, COUNT_SCALE)
+    out[i, QUEUED_GPUS] = squash(np.float64(out[i, QUEUED_GPUS]) / gpus, 1.0)
+    if clock.queued > 0:
+        out[i, SENSITIVITY_QUEUED] = squash(sensitivity / clock.queued, 1.0)
 
-    `before` (N, 2) holds the jobs submitted and finished at the previous decision.
+
+@jit
+def _observe_classes(worlds: World, i: int, out: NDArray[np.float32]) -> None:
+    """Timers and windows; and the sums over the jobs of a class become features."""
+    gpus = worlds.rules[i, 0].gpus
+    window = worlds.windows.shape[3]
+    for c in range(worlds.timers.shape[1]):
+        base = _G + c * _K
+        queued = np.float64(out[i, base + CLASS_JOBS])
+        if queued > 0.0:
+            out[i, base + MEAN] = squash(out[i, base + MEAN] / queued, TIME_SCALE_S)
+        out[i, base + CLASS_JOBS] = squash(queued, COUNT_SCALE)
+        out[i, base + CLASS_GPUS] = squash(np.float64(out[i, base + CLASS_GPUS]) / gpus, 1.0)
+        out[i, base + LONGEST] = squash(out[i, base + LONGEST], TIME_SCALE_S)
+        out[i, base + CLASS_RUNNING] = np.float64(out[i, base + CLASS_RUNNING]) / gpus
+        for tier in range(2):
+            timer = worlds.timers[i, c, tier]
+            out[i, base + TIMER + tier] = squash(timer.timer_s, TIME_SCALE_S)
+            out[i, base + TUNED + tier] = squash(timer.tuned_s, TIME_SCALE_S)
+            out[i, base + FILL + tier] = timer.entries / window
+            out[i, base + WINDOW_MEAN + tier] = squash(timer.mean_s, TIME_SCALE_S)
+            out[i, base + WINDOW_DEVIATION + tier] = squash(timer.deviation_s, TIME_SCALE_S)
+
+
+@jit
+def _observe_offer(worlds: World, i: int, out: NDArray[np.float32]) -> None:
+    """The job that asks and what it is offered."""
+    rules = worlds.rules[i, 0]
+    clock = worlds.clock[i, 0]
+    job = worlds.jobs[i, clock.asked_job]
+    timer_class = worlds.buckets[i, job.bucket].timer_class
+    iteration_s = worlds.iteration_s[i, clock.network_state, job.profile, clock.asked_tier]
+    base = _G + worlds.timers.shape[1] * _K
+    out[i, base + ASKED] = 1.0
+    out[i, base + ASKED + clock.asked_tier] = 1.0
+    out[i, base + DEMAND] = job.gpus / rules.gpus
+    out[i, base + MACHINES] = squash(job.gpus / rules.gpus_per_machine, 1.0)
+    out[i, base + LOSS] = squash(iteration_s / worlds.profiles[i, job.profile].ideal_s - 1.0, 1.0)
+    out[i, base + STARVATION] = squash(clock.now - job.enqueue_s, TIME_SCALE_S)
+    out[i, base + SERVICE] = squash(job.gpus * job.running_s, SERVICE_SCALE_GPU_S)
+    out[i, base + PREEMPTIONS] = squash(job.preemptions, 1.0)
+    for tier in range(2):
+        out[i, base + OFFER_TUNED + tier] = squash(worlds.timers[i, timer_class, tier].tuned_s, TIME_SCALE_S)
+
+
+@jit
+def observe_rows(worlds: World, first: int, end: int, before: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+    """Observe simulators [first, end) of many into rows of `out` (N, F); a row that holds no run yet is all 0.
+
+    `before` (N, 2) holds the jobs submitted and finished at the previous decision. F tells whether the offer is among the features.
     """
+    offer = out.shape[1] > _G + worlds.timers.shape[1] * _K
     for i in range(first, end):
-        _observe(world_row(worlds, i), before, out, i)
+        out[i, :] = 0.0
+        if worlds.rules[i, 0].jobs == 0:
+            continue
+        _observe_cluster(worlds, i, before, out)
+        _observe_running(worlds, i, out)
+        _observe_queued(worlds, i, out)
+        _observe_classes(worlds, i, out)
+        if offer and worlds.clock[i, 0].asked_job != NONE:
+            _observe_offer(worlds, i, out)
+
+
+def observe(world: World, policy: Policy, job_offer: bool = False) -> NDArray[np.float32]:
+    """(F,) the features of one simulator (`Simulator.world`), as at a first decision: all its arrivals are news."""
+    out = np.zeros((1, len(feature_names(policy, job_offer))), np.float32)
+    columns: list[Any] = [column[None] for column in world]
+    observe_rows(World(*columns), 0, 1, np.zeros((1, 2)), out)
+    return out[0]

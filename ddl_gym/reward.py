@@ -43,10 +43,8 @@ def total(
     units: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """(N,) the reward of that name; `units` (N, 2) as of `units_s`."""
-    weight = {"jct": 1.0, "makespan": 0.0, "mixed": jct_weight}[name]
-    reward = np.zeros(len(units))
-    if weight > 0:
-        reward += weight * jct(job_seconds, units[:, 0])
-    if weight < 1:
-        reward += (1 - weight) * makespan(elapsed_s, units[:, 1])
-    return reward
+    if name == "jct":
+        return jct(job_seconds, units[:, 0])
+    if name == "makespan":
+        return makespan(elapsed_s, units[:, 1])
+    return jct_weight * jct(job_seconds, units[:, 0]) + (1 - jct_weight) * makespan(elapsed_s, units[:, 1])
