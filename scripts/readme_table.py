@@ -6,11 +6,12 @@ scripts/run && .venv/bin/python scripts/readme_table.py [--results results/bench
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from ddl_gym.report import duration_text
 
 README = Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- table: scripts/readme_table.py -->", "<!-- end -->"
+END = "<!-- end -->"
 
 
 def table(policies: list[dict[str, float]]) -> str:
@@ -29,15 +30,51 @@ def table(policies: list[dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Replace what lies between the two comments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("results/benchmark/diurnal_congested"))
-    results = json.loads((parser.parse_args().results / "summary.json").read_text())
-    text = README.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
+def speed_table(record: dict[str, Any]) -> str:
+    """Markdown of a speed.json: simulator cases, then environments."""
+    lines = ["| case, policy `dally` | jobs | GPUs | median | jobs/s | peak memory |", "|---|---|---|---|---|---|"]
+    results = record["results"]
+    for name, row in results.items():
+        if "jobs_per_s" in row:
+            lines.append(
+                f"| `{name}` | {row['jobs']:,} | {row['gpus']:,} | {row['median_s']:.3f} s | {row['jobs_per_s']:,.0f} "
+                f"| {row['peak_memory_mib']:,.0f} MiB |"
+            )
+    lines += ["", "| environment | `make`, steps/s | `make_vec(256)`, decisions/s |", "|---|---|---|"]
+    for name, row in results["environments"].items():
+        if isinstance(row, dict):
+            rates = row["make_steps_per_s"], row["make_vec_256_decisions_per_s"]
+            lines.append(f"| `{name}` | {rates[0]:,.0f} | {rates[1]:,.0f} |")
+    start = results["start_up"]
+    lines += [
+        "",
+        f"`ddl-gym simulate six_jobs`: {start['cold_s']:.0f} s with compilation, {start['warm_s']:.1f} s afterwards.",
+    ]
+    return "\n".join(lines)
+
+
+def replaced(text: str, name: str, table: str) -> str:
+    """The text with the table between `<!-- name -->` and the next end mark."""
+    begin = f"<!-- {name} -->"
+    before, found, rest = text.partition(begin)
+    if not found:
+        raise SystemExit(f"README.md has no mark {begin}")
     _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n\n{table(results['policies'])}\n\n{END}{after}", encoding="utf-8")
+    return f"{before}{begin}\n\n{table}\n\n{END}{after}"
+
+
+def main() -> None:
+    """Replace what lies between the marks, for the result files that are there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--benchmark", type=Path, default=Path("results/benchmark/diurnal_congested/summary.json"))
+    parser.add_argument("--speed", type=Path, default=Path("results/speed.json"))
+    arguments = parser.parse_args()
+    text = README.read_text(encoding="utf-8")
+    if arguments.benchmark.exists():
+        text = replaced(text, "benchmark table", table(json.loads(arguments.benchmark.read_text())["policies"]))
+    if arguments.speed.exists():
+        text = replaced(text, "speed table", speed_table(json.loads(arguments.speed.read_text())))
+    README.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
