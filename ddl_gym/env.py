@@ -22,7 +22,7 @@ def check_box(values: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     array = np.asarray(values, np.float64)
     if array.shape != shape:
         raise ValueError(f"the action has shape {array.shape}, it must be {shape}")
-    if not np.all(np.abs(array) <= 1.0):
+    if not (array.min() >= -1.0 and array.max() <= 1.0):  # not the other way round: NaN compares as false
         at = int(np.argmin(np.abs(array.ravel()) <= 1.0))
         raise ValueError(f"component {at % shape[-1]} of the action is {array.ravel()[at]}, it must be in [-1, 1]")
     return array

@@ -61,7 +61,8 @@ class Fleet:
         self.active = np.zeros(rows, np.bool_)  # in an episode
         self._units = np.ones((rows, 2))
         self._before = np.zeros((rows, 2))  # jobs submitted and finished at the last decision
-        self._paid = np.zeros((worlds, 2))  # job-seconds and seconds paid for so far
+        self._spent = np.zeros((worlds, 2))  # job-seconds in the system and seconds that no reward has paid for yet
+        self._until_s = np.zeros(worlds)
         self._status = np.zeros(worlds, np.int64)
         self._look()
 
@@ -95,38 +96,39 @@ class Fleet:
         episode = self.drawer.draw(rng, options)
         self.jobs[row], self.drawn[row] = episode.jobs, episode.drawn
         self._units[row] = reward.units_s(episode.jobs, self.cluster.gpus)
-        for index in range(row, len(self._paid), self.rows):
+        for index in range(row, len(self._spent), self.rows):
             world = world_row(self.worlds, index)
             fill(world, self.cluster, episode.jobs, self.policy, episode.tables, self.settings.restore_s)
-            self._paid[index] = 0.0
+            self._spent[index] = 0.0
         agent = world_row(self.worlds, row)
         agent.rules[0].auto_tuner = self._tuner_mode
         agent.rules[0].asks = self.kind == "offers"
         self.decisions[row], self.returns[row], self.active[row] = 0, 0.0, True
         self._before[row] = 0.0
         if self.kind == "offers":
-            self._status[row] = kernel.advance(agent, inf, 1 << 62)
+            self._until_s[row] = inf
+            self._advance(row, row + 1)
 
     def _look(self) -> None:
         """Views of the fields that every step reads."""
         clock, timers = self.worlds.clock, self.worlds.timers
         names = ("now", "next_job", "finished", "job_seconds", "asked_job", "stale", "preemption_margin")
         self._clock = {name: clock[name][:, 0] for name in names}
-        self._timers = {name: timers[name][: self.rows] for name in ("timer_s", "tuned_s", "factor", "offset_s")}
+        self._timers = {name: timers[name][: self.rows] for name in ("timer_s", "factor", "offset_s")}
         self._jobs_of = self.worlds.rules["jobs"][: self.rows, 0]
 
     # Actions, for all rows; those not in an episode do not matter.
 
     def set_timers(self, components: NDArray[np.float64]) -> None:
         """Set the delay timers of all rows from components in [-1, 1] that broadcast to (N, C, 2)."""
-        timers_s = self._timers["timer_s"]
-        if self._tuner_mode == 1:
-            factor, offset_s = actions.residual_terms(components, self.settings)
-            self._timers["factor"][...], self._timers["offset_s"][...] = factor, offset_s
-            np.maximum(self._timers["tuned_s"] * factor + offset_s, 0.0, out=timers_s)
+        if self._tuner_mode == 1:  # the kernel puts them in force, now and at each round
+            self._timers["factor"][...], self._timers["offset_s"][...] = actions.residual_terms(
+                components, self.settings
+            )
         else:
+            timers_s = self._timers["timer_s"]
             timers_s[...] = actions.absolute_timer_s(components, self.settings.absolute_scale_s)
-        np.maximum(timers_s[..., 0], timers_s[..., 1], out=timers_s[..., 1])
+            np.maximum(timers_s[..., 0], timers_s[..., 1], out=timers_s[..., 1])
         self._clock["stale"][: self.rows] = 1
 
     def set_margins(self, components: NDArray[np.float64]) -> None:
@@ -147,35 +149,34 @@ class Fleet:
 
     def step(self) -> Outcome:
         """Go to the next decision of each row in an episode; pays rewards and says which episodes ended."""
-        rows, now_s, active = self.rows, self._clock["now"], self.active
-        until_s = now_s.copy()
-        if self.kind == "offers":
-            until_s[:rows][active] = inf
-        else:
-            until_s[:rows] += self.settings.decision_s * active
-        self._advance(0, rows, until_s)
+        rows, active, until_s = self.rows, self.active, self._until_s
+        interval_s = inf if self.kind == "offers" else self.settings.decision_s
+        until_s[:rows] = np.where(active, self._clock["now"][:rows] + interval_s, self._clock["now"][:rows])
+        self._advance(0, rows)
         self.decisions += active
-        terminated = active & (self._clock["finished"][:rows] == self._jobs_of)
+        terminated = active & (self._status[:rows] == kernel.DONE)
         truncated = active & ~terminated & (self.decisions >= self.settings.max_decisions)
         rewards = self._pay(slice(0, rows))
         if self.settings.baseline:
-            until_s[rows:] = np.maximum(np.where(terminated, inf, now_s[:rows]), now_s[rows:])
-            until_s[rows:][~active] = now_s[rows:][~active]
-            self._advance(rows, 2 * rows, until_s)
-            rewards = rewards - self._pay(slice(rows, 2 * rows))
-        rewards = rewards * active
+            now_s, reference_s = self._clock["now"][:rows], self._clock["now"][rows:]
+            until_s[rows:] = np.where(active, np.maximum(np.where(terminated, inf, now_s), reference_s), reference_s)
+            self._advance(rows, 2 * rows)
+            rewards -= self._pay(slice(rows, 2 * rows))
+        rewards *= active
         self.returns += rewards
         self.active = active & ~(terminated | truncated)
         return Outcome(rewards, terminated, truncated)
 
     def _pay(self, rows: slice) -> NDArray[np.float64]:
-        job_seconds, now_s = self._clock["job_seconds"][rows], self._clock["now"][rows]
-        spent = job_seconds - self._paid[rows, 0], now_s - self._paid[rows, 1]
-        self._paid[rows, 0], self._paid[rows, 1] = job_seconds, now_s
-        return reward.total(self.settings.reward, self.settings.jct_weight, *spent, self._units)
+        spent = self._spent[rows]
+        rewards = reward.total(self.settings.reward, self.settings.jct_weight, spent[:, 0], spent[:, 1], self._units)
+        spent[...] = 0.0
+        return rewards
 
-    def _advance(self, first: int, end: int, until_s: NDArray[np.float64]) -> None:
-        self._shards(lambda a, b: kernel.advance_rows(self.worlds, a, b, until_s, self._status), first, end)
+    def _advance(self, first: int, end: int) -> None:
+        self._shards(
+            lambda a, b: kernel.advance_rows(self.worlds, a, b, self._until_s, self._status, self._spent), first, end
+        )
 
     def observe(self) -> NDArray[np.float32]:
         """(N, F) what the agents see now; the array is overwritten by the next call."""
@@ -212,12 +213,12 @@ class Fleet:
 
     def get_state(self, rows: Sequence[int]) -> dict[str, Any]:
         """Copies of everything that some rows hold."""
-        worlds = [index for row in rows for index in range(row, len(self._paid), self.rows)]
+        worlds = [index for row in rows for index in range(row, len(self._spent), self.rows)]
         names = ("decisions", "returns", "active", "observations", "_units", "_before")
         return {
             "rows": list(rows),
             "worlds": {name: column[worlds] for name, column in self.worlds._asdict().items()},
-            "paid": self._paid[worlds],
+            "spent": self._spent[worlds],
             "row_arrays": {name: getattr(self, name)[list(rows)] for name in names},
             "jobs": [self.jobs[row] for row in rows],
             "drawn": [dict(self.drawn[row]) for row in rows],
@@ -226,13 +227,13 @@ class Fleet:
     def set_state(self, state: dict[str, Any]) -> None:
         """Return to a state taken from a fleet of the same settings."""
         rows = state["rows"]
-        worlds = [index for row in rows for index in range(row, len(self._paid), self.rows)]
+        worlds = [index for row in rows for index in range(row, len(self._spent), self.rows)]
         for name, values in state["worlds"].items():
             column = getattr(self.worlds, name)
             if column[worlds].shape != values.shape:
                 raise ValueError(f"the state is of another environment: {name} has shape {values.shape}")
             column[worlds] = values
-        self._paid[worlds] = state["paid"]
+        self._spent[worlds] = state["spent"]
         for name, values in state["row_arrays"].items():
             getattr(self, name)[rows] = values
         for row, jobs, drawn in zip(rows, state["jobs"], state["drawn"], strict=True):

@@ -1144,6 +1144,20 @@ def window_timer(w: World, timer_class: int, tier: int) -> float:
 
 
 @jit
+def apply_tuned(w: World, timer_class: int) -> bool:
+    """Put the tuned timers of a class in force, by factor and offset; whether one changed."""
+    changed = False
+    least_s = 0.0
+    for tier in range(2):
+        timer = w.timers[timer_class, tier]
+        timer_s = max(least_s, timer.tuned_s * timer.factor + timer.offset_s)
+        changed = changed or timer.timer_s != timer_s
+        timer.timer_s = timer_s
+        least_s = timer_s
+    return changed
+
+
+@jit
 def tune(w: World) -> bool:
     """Rule "Auto-tuner"; whether any timer in force changed."""
     window = w.windows.shape[2]
@@ -1166,13 +1180,7 @@ def tune(w: World) -> bool:
             w.timers[timer_class, 0].tuned_s = machine_s
             w.timers[timer_class, 1].tuned_s = max(machine_s, window_timer(w, timer_class, 1))
             if w.rules[0].auto_tuner == 1:
-                least_s = 0.0
-                for tier in range(2):
-                    timer = w.timers[timer_class, tier]
-                    timer_s = max(least_s, timer.tuned_s * timer.factor + timer.offset_s)
-                    changed = changed or timer.timer_s != timer_s
-                    timer.timer_s = timer_s
-                    least_s = timer_s
+                changed = apply_tuned(w, timer_class) or changed
     return changed
 
 
@@ -1281,6 +1289,9 @@ def advance(w: World, until_s: float, limit: int) -> int:
     rules = w.rules[0]
     clock = w.clock[0]
     if clock.stale == 1:
+        if rules.auto_tuner == 1:
+            for timer_class in range(len(w.timers)):
+                apply_tuned(w, timer_class)
         refresh_timers(w)
         clock.stale = 0
         if clock.phase == BETWEEN:
@@ -1347,7 +1358,22 @@ def answer_rows(worlds: World, first: int, end: int, accept: NDArray[np.bool_]) 
 
 
 @jit
-def advance_rows(worlds: World, first: int, end: int, until_s: NDArray[np.float64], status: NDArray[np.int64]) -> None:
-    """Advance simulators [first, end) of many, each to its own time; why each came back goes into `status`."""
+def advance_rows(
+    worlds: World,
+    first: int,
+    end: int,
+    until_s: NDArray[np.float64],
+    status: NDArray[np.int64],
+    spent: NDArray[np.float64],
+) -> None:
+    """Advance simulators [first, end) of many, each to its own time.
+
+    Why each came back goes into `status` (N,), what it took is added to `spent` (N, 2): job-seconds in the system and seconds.
+    """
     for i in range(first, end):
+        clock = worlds.clock[i, 0]
+        spent[i, 0] -= clock.job_seconds
+        spent[i, 1] -= clock.now
         status[i] = advance(world_row(worlds, i), until_s[i], 1 << 62)
+        spent[i, 0] += clock.job_seconds
+        spent[i, 1] += clock.now

@@ -146,7 +146,7 @@ def _timers_s(observation: NDArray[np.float32], policy: Policy, which: str) -> N
 def unsquash(squashed: NDArray[np.float32], scale: float) -> NDArray[np.float64]:
     """What was squashed with that scale.
 
-    The relative error is up to 1e-7 (1 + x / scale): with a scale of 1,800 s a millionth for hours, five millionths for a day. What is
+    The relative error is up to 1e-7 (1 + x / scale): with a scale of 1,800 s a millionth at four hours, five millionths at a day. What is
     many million times the scale comes back as infinity.
     """
     exact = np.asarray(squashed, np.float64)
@@ -154,9 +154,9 @@ def unsquash(squashed: NDArray[np.float32], scale: float) -> NDArray[np.float64]
         return scale * exact / (1.0 - exact)
 
 
-# === The compiled function ===
+# === The compiled functions ===
 
-# It calls nothing of the kernel: numba's cache does not notice edits in another module. Sums of counts are exact in float32, and all
+# They call nothing of the kernel: numba's cache does not notice edits in another module. Sums of counts are exact in float32, and all
 # arithmetic on features read back from `out` is in float64, so that the result is the same with and without the compiler.
 _options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 jit = njit(**_options)
