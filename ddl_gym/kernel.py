@@ -1130,13 +1130,19 @@ def window_timer(w: World, timer_class: int, tier: int) -> float:
     if timer.entries == 0:
         return timer.default_s
     window = w.windows.shape[2]
+    wrap = min(timer.entries, window - timer.head)  # entries before the ring begins again
     total = 0.0
-    for i in range(timer.entries):
-        total += w.windows[timer_class, tier, (timer.head + i) % window].starvation_s
+    for i in range(timer.head, timer.head + wrap):
+        total += w.windows[timer_class, tier, i].starvation_s
+    for i in range(timer.entries - wrap):
+        total += w.windows[timer_class, tier, i].starvation_s
     mean = total / timer.entries
     total = 0.0
-    for i in range(timer.entries):
-        difference = w.windows[timer_class, tier, (timer.head + i) % window].starvation_s - mean
+    for i in range(timer.head, timer.head + wrap):
+        difference = w.windows[timer_class, tier, i].starvation_s - mean
+        total += difference * difference
+    for i in range(timer.entries - wrap):
+        difference = w.windows[timer_class, tier, i].starvation_s - mean
         total += difference * difference
     timer.mean_s = mean
     timer.deviation_s = math.sqrt(total / timer.entries)
