@@ -145,6 +145,7 @@ from ddl_gym.network import IterationTables, Network, iteration_tables
 from ddl_gym.policies import Policy
 from ddl_gym.world import Sizes, allocate, fill, world_row
 
+_FRUITLESS = 1_000_000  # preemptions without a finish after which a run is given up
 _CHUNK = 50_000  # instants between two calls of the progress function and two chances to interrupt
 _CONSTANT = ("rules", "profiles", "iteration_s", "step_s", "step_state", "las_edges", "service_edges")
 
@@ -226,10 +227,22 @@ class Simulator:
         return np.array(self.world.timers["timer_s"])
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> JobRecords:
-        """Simulate to the end; `progress(finished jobs, jobs)` is called now and then."""
+        """Simulate to the end; `progress(finished jobs, jobs)` is called now and then.
+
+        ValueError if preemption keeps jobs from ever finishing: when restores and single iterations take longer than quantum_s.
+        """
+        finished, preemptions = 0, 0
         while not self._advance(inf, _CHUNK):
             if progress is not None:
                 progress(self.finished_jobs, self.jobs.jobs)
+            if self.finished_jobs > finished:
+                finished, preemptions = self.finished_jobs, int(self.world.jobs["preemptions"].sum())
+            elif self.world.jobs["preemptions"].sum() - preemptions > _FRUITLESS:
+                raise ValueError(
+                    f"policy {self.policy.name}: {_FRUITLESS:,} preemptions without a finished job; between them jobs do not get "
+                    f"through a restore of {self.world.rules[0].restore_s:g} s and one iteration, raise quantum_s above "
+                    f"{self.policy.quantum_s:g} s or the preemption margin"
+                )
         if progress is not None:
             progress(self.finished_jobs, self.jobs.jobs)
         return self.records()

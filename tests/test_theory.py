@@ -138,3 +138,12 @@ def test_every_named_policy_finishes_every_job(name):
     records = run(name)
     assert not np.isnan(records.finish_s).any()
     assert (records.running_s >= records.duration_s * (1 - 1e-9)).all()
+
+
+@pytest.mark.slow
+def test_a_run_in_which_preemption_forbids_all_progress_is_given_up():
+    cluster = ClusterSpec(racks=1, machines_per_rack=1, gpus_per_machine=1)
+    jobs = job_table([0.0] * 4, [1] * 4, [1_000.0] * 4)
+    policy = replace(POLICIES["las"], quantum_s=0.0)
+    with pytest.raises(ValueError, match="preemptions without a finished job"):
+        Simulator(cluster, jobs, policy, restore_s=700.0).run()
