@@ -40,11 +40,17 @@ def speed_table(record: dict[str, Any]) -> str:
                 f"| `{name}` | {row['jobs']:,} | {row['gpus']:,} | {row['median_s']:.3f} s | {row['jobs_per_s']:,.0f} "
                 f"| {row['peak_memory_mib']:,.0f} MiB |"
             )
-    lines += ["", "| environment | `make`, steps/s | `make_vec(256)`, decisions/s |", "|---|---|---|"]
-    for name, row in results["environments"].items():
-        if isinstance(row, dict):
-            rates = row["make_steps_per_s"], row["make_vec_256_decisions_per_s"]
-            lines.append(f"| `{name}` | {rates[0]:,.0f} | {rates[1]:,.0f} |")
+    lines += [
+        "",
+        "| environment | decision every | `make`, steps/s | `make_vec(256)`, decisions/s | events a decision |",
+    ]
+    lines.append("|---|---|---|---|---|")
+    for interval in ("60s", "300s"):
+        for name, row in results[f"environments_{interval}"].items():
+            if isinstance(row, dict):
+                steps, decisions = row["make_steps_per_s"], row["make_vec_256_decisions_per_s"]
+                events = row["make_vec_256_events_per_s"] / decisions
+                lines.append(f"| `{name}` | {interval} | {steps:,.0f} | {decisions:,.0f} | {events:.1f} |")
     start = results["start_up"]
     lines += [
         "",
