@@ -177,6 +177,11 @@ class Fleet:
         self._shards(
             lambda a, b: kernel.advance_rows(self.worlds, a, b, self._until_s, self._status, self._spent), first, end
         )
+        if (self._status[first:end] == kernel.LIMIT).any():
+            raise RuntimeError(
+                f"{kernel.ROW_LIMIT:,} instants in one step and no end: preemption leaves jobs no time for a restore and one "
+                "iteration; lower the congestion, or raise quantum_s or preemption_margin"
+            )
 
     def observe(self) -> NDArray[np.float32]:
         """(N, F) what the agents see now; the array is overwritten by the next call."""

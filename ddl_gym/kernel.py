@@ -30,6 +30,7 @@ CONSOLIDATE, SKEW, AFFINITY = 0, 1, 2  # ddl_gym.policies.Placement
 BY_TIMERS, ONLY_BEST, ANY_GPUS = 0, 1, 2  # acceptance rule of a bucket
 PENDING, QUEUED, RUNNING, CLAIMED, FINISHED = 0, 1, 2, 3, 4  # status of a job
 ADVANCED, DONE, LIMIT, LOG_FULL, STUCK, ASKING = 0, 1, 2, 3, 4, 5  # what advance() returns
+ROW_LIMIT = 20_000_000  # instants that advance_rows gives a row
 # Where in an instant the loop stands: between instants, before the first pass, before the upgrades, before the pass after them,
 # before the auto-tuner, before the last pass.
 BETWEEN, FIRST_PASS, UPGRADES, SECOND_PASS, TUNING, LAST_PASS = 0, 1, 2, 3, 4, 5
@@ -1380,6 +1381,6 @@ def advance_rows(
         clock = worlds.clock[i, 0]
         spent[i, 0] -= clock.job_seconds
         spent[i, 1] -= clock.now
-        status[i] = advance(world_row(worlds, i), until_s[i], 1 << 62)
+        status[i] = advance(world_row(worlds, i), until_s[i], ROW_LIMIT)
         spent[i, 0] += clock.job_seconds
         spent[i, 1] += clock.now
