@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -197,6 +198,8 @@ def _setting(
         raise ValueError(f"--restore-s is {restore_s}, it must be 0 or more and finite")
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file, it must be a directory")
+    if out is not None:
+        _check_writable(out)
     path = resolve_trace(trace)
     read = read_trace(path, mix=mix, seed=seed, skip_invalid=skip_invalid)
     check_fits(read.jobs, shape)
@@ -212,6 +215,19 @@ def _setting(
     }
     choices |= {name: getattr(state, name) for name in given} | {"skipped": len(read.skipped)}
     return Setting(path, jobs, shape, state, restore_s, choices)
+
+
+def _check_writable(out: Path) -> None:
+    """Make sure, before anything runs, that the results can be written beside `out`; nothing is left there."""
+    place = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=place):
+            pass
+        out.name.encode()
+        if len(out.name) > 200 or out.is_symlink():
+            raise OSError("the name is too long or a link")
+    except OSError as error:
+        raise ValueError(f"--out {out} cannot be written: {error.strerror or error}") from None
 
 
 def _tell_skipped(skipped: list[tuple[int, str]]) -> None:

@@ -197,6 +197,8 @@ class ClusterEnv(gym.Env[Observation, Any]):
 
         if self.render_mode is None:
             raise ValueError("the environment was made without a render_mode")
+        if self.fleet.jobs[0] is None:
+            raise RuntimeError("there is nothing to render yet: call reset()")
         world = world_row(self.fleet.worlds, 0)
         return render_ansi(world) if self.render_mode == "ansi" else render_rgb(world)
 

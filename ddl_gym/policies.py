@@ -76,8 +76,8 @@ class Policy:
                 f"policy {self.name}: rack_timer_s is {self.rack_timer_s}, less than machine_timer_s {self.machine_timer_s};"
                 " both count from the same clock"
             )
-        if not (isfinite(self.round_s) and self.round_s > 0):
-            raise ValueError(f"policy {self.name}: round_s is {self.round_s}, it must be positive and finite")
+        if not (isfinite(self.round_s) and self.round_s >= 0.001):
+            raise ValueError(f"policy {self.name}: round_s is {self.round_s}, it must be finite and at least 0.001")
         if not 0 <= self.preemption_margin <= 1:
             raise ValueError(f"policy {self.name}: preemption_margin is {self.preemption_margin}, it must be in [0, 1]")
         if not isfinite(self.tuner_std_factor) or not isfinite(self.skew_limit):

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import json
 import platform
-import shutil
 import sys
 import tempfile
 from importlib import metadata
@@ -123,11 +122,13 @@ def write_results(directory: Path, runs: list[Run], cluster: ClusterSpec, record
             if run.segments is not None:
                 gantt(run.segments, cluster, run.policy).savefig(made / f"gantt_{run.policy}.png", dpi=120)
         directory.mkdir(exist_ok=True)
-        written = []
-        for path in sorted(made.iterdir()):
-            target = directory / path.name
-            shutil.move(path, target)
-            written.append(target)
+        targets = {path: directory / path.name for path in sorted(made.iterdir())}
+        for target in targets.values():
+            if target.is_dir():
+                raise ValueError(f"{target} is a directory, a file of this name is to be written; nothing was written")
+        for path, target in targets.items():
+            path.replace(target)
+        written = list(targets.values())
     return written
 
 

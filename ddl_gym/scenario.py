@@ -1,7 +1,7 @@
 """What does an episode run on? Jobs and network drawn from the settings' ranges with the environment's random numbers."""
 
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp, inf, log
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ddl_gym.trace import check_fits, offered_load, read_trace, resolve_trace, s
 from ddl_gym.workload import PRESETS, Workload, demand_distribution
 
 OPTIONS = ("trace_seed", "first_job", "load", "rack_congestion", "network_congestion", "congested_from_h")
+MAX_DAYS = 900  # of a schedule of congested hours
 _SEEDS = 2**31
 
 
@@ -49,6 +50,18 @@ class ScenarioDrawer:
         for name in fixed:
             if name not in OPTIONS:
                 raise ValueError(f"unknown reset option {name!r}; known: {', '.join(OPTIONS)}")
+        for name, least in (
+            ("load", 0.0),
+            ("rack_congestion", 1.0),
+            ("network_congestion", 1.0),
+            ("congested_from_h", 0.0),
+        ):
+            value = fixed.get(name)
+            number = isinstance(value, int | float) and least <= value < inf
+            if value is not None and (not number or (name == "load" and value == 0)):
+                raise ValueError(
+                    f"reset option {name} is {value!r}, it must be a finite number of {least:g} or more (load above 0)"
+                )
         settings = self.settings
         trace_seed = rng.integers(_SEEDS)
         drawn: dict[str, Any] = {"trace_seed": int(fixed.get("trace_seed", trace_seed))}
@@ -94,8 +107,13 @@ class ScenarioDrawer:
         if hours is None:
             return Network(rack_congestion=rack, network_congestion=across)
         start, end, factor = hours
+        drawn["congested_from_h"] %= 24.0
         begins_s = drawn["congested_from_h"] * 3_600.0
         days = int((jobs.submit_s[-1] + 4 * jobs.duration_s.max() + begins_s) // 86_400) + 2
+        if days > MAX_DAYS:
+            raise ValueError(
+                f"congested_hours: the episode may last {days} days, more than the {MAX_DAYS} that are supported"
+            )
         factors: dict[float, float] = {}
         for day in range(days):
             factors[day * 86_400.0 + start * 3_600.0 - begins_s] = factor

@@ -116,10 +116,17 @@ class Settings:
         for name in ("decision_s", "absolute_scale_s"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} is {getattr(self, name)}, it must be positive and finite")
+        if not 0.001 <= self.round_s < inf:
+            raise ValueError(f"round_s is {self.round_s}, it must be finite and at least 0.001")
+        if not 0 <= self.restore_s <= 31_536_000:
+            raise ValueError(f"restore_s is {self.restore_s}, it must be from 0 to 31,536,000 (a year)")
         if (self.decision_s / self.round_s) % 1 != 0:
             raise ValueError(f"decision_s is {self.decision_s}, it must be a multiple of round_s = {self.round_s}")
-        if self.residual_range < 1 or self.residual_floor_s < 0 or not 0 <= self.jct_weight <= 1:
-            raise ValueError("residual_range must be at least 1, residual_floor_s 0 or more, jct_weight in [0, 1]")
+        limits = 1 <= self.residual_range < inf and 0 <= self.residual_floor_s < inf and 0 <= self.jct_weight <= 1
+        if not limits:
+            raise ValueError(
+                "residual_range must be at least 1, residual_floor_s 0 or more, both finite, jct_weight in [0, 1]"
+            )
         if self.congested_hours is not None:
             if len(self.congested_hours) != 3:
                 raise ValueError(

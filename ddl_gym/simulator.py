@@ -145,6 +145,7 @@ from ddl_gym.network import IterationTables, Network, iteration_tables
 from ddl_gym.policies import Policy
 from ddl_gym.world import Sizes, allocate, fill, world_row
 
+MAX_RESTORE_S = 31_536_000.0
 _FRUITLESS = 1_000_000  # preemptions without a finish after which a run is given up
 _CHUNK = 50_000  # instants between two calls of the progress function and two chances to interrupt
 _CONSTANT = ("rules", "profiles", "iteration_s", "step_s", "step_state", "las_edges", "service_edges")
@@ -184,8 +185,8 @@ class Simulator:
     ) -> None:
         if jobs.jobs == 0:
             raise ValueError("the trace has no jobs")
-        if not 0 <= restore_s < inf:
-            raise ValueError(f"restore_s is {restore_s}, it must be finite and 0 or more")
+        if not 0 <= restore_s <= MAX_RESTORE_S:
+            raise ValueError(f"restore_s is {restore_s}, it must be from 0 to {MAX_RESTORE_S:g} (a year)")
         if jobs.gpus.max() > cluster.gpus:
             row = int(np.argmax(jobs.gpus > cluster.gpus))
             raise ValueError(f"job {jobs.job_id[row]} asks for {jobs.gpus[row]} GPUs, the cluster has {cluster.gpus}")
@@ -303,6 +304,9 @@ class Simulator:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot taken from this simulator or one of the same cluster, jobs and policy."""
+        changing = [name for name in kernel.World._fields if name not in _CONSTANT]
+        if sorted(snapshot) != sorted(changing) or bool(len(snapshot["log"])) != bool(len(self.world.log)):
+            raise ValueError("the snapshot is incomplete or of a simulator with another log setting")
         for name, column in snapshot.items():
             if name != "log" and column.shape != getattr(self.world, name).shape:
                 raise ValueError(f"the snapshot is of another run: {name} has shape {column.shape}")

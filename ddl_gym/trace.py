@@ -356,6 +356,9 @@ def scale_load(jobs: JobTable, cluster: ClusterSpec, load: float) -> JobTable:
     now = offered_load(jobs, cluster.gpus)
     if now == float("inf"):
         raise TraceError("all jobs are submitted at one instant: a batch has no load to scale")
+    span_s = float(jobs.submit_s[-1]) * (now / load)
+    if not span_s <= _CENTURY_S:
+        raise ValueError(f"load {load:g} would stretch the submissions over {span_s:.3g} s, more than 100 years")
     return jobs._replace(submit_s=jobs.submit_s * (now / load))
 
 

@@ -177,3 +177,23 @@ def test_the_installed_command_runs_without_gymnasium_torch_or_matplotlib():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--restore-s", "1e300"], "restore_s is 1e+300"),
+        (["--load", "1e-12"], "more than 100 years"),
+        (["--out", "{file}/inside"], "cannot be written"),
+        (["--out", "{directory}"], "is a directory"),
+    ],
+)
+def test_what_cannot_end_well_is_refused(ddl_gym, arguments, said, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "directory" / "summary.json").mkdir(parents=True)
+    places = {"file": tmp_path / "file", "directory": tmp_path / "directory"}
+    code, _, error = ddl_gym("simulate", "six_jobs", *SIX, *(argument.format(**places) for argument in arguments))
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1
+    assert [path.name for path in (tmp_path / "directory").iterdir()] == ["summary.json"]

@@ -271,3 +271,32 @@ def test_congestion_around_the_clock_is_constant():
     _, drawn = env.reset(seed=0)
     tables = env.fleet.drawer.draw(np.random.default_rng(0), drawn).tables
     assert set(tables.step_state.tolist()) == {0}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"load": -1.0},
+        {"load": 0},
+        {"load": np.nan},
+        {"load": "x"},
+        {"network_congestion": 0.5},
+        {"congested_from_h": np.inf},
+    ],
+)
+def test_a_bad_reset_option_is_one_clear_error(option):
+    with pytest.raises(ValueError, match="reset option"):
+        DelayTimersEnv(**SMALL).reset(options=option)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"restore_s": np.nan}, {"restore_s": -1.0}, {"residual_range": np.inf}, {"round_s": 0}]
+)
+def test_numbers_without_meaning_are_refused(settings):
+    with pytest.raises(ValueError, match="must be"):
+        DelayTimersEnv(**SMALL, **settings)
+
+
+def test_rendering_before_the_first_reset_says_to_reset():
+    with pytest.raises(RuntimeError, match="call reset"):
+        DelayTimersEnv(**SMALL, render_mode="ansi").render()

@@ -3,11 +3,14 @@
 from math import inf
 
 import numpy as np
+import pytest
 from hypothesis import given
 from reference_simulator import ReferenceSimulator
-from strategies import Scenario, scenarios
+from strategies import Scenario, job_table, scenarios
 
+from ddl_gym.cluster import ClusterSpec
 from ddl_gym.jobs import JobRecords
+from ddl_gym.policies import POLICIES
 from ddl_gym.simulator import Simulator
 
 
@@ -96,3 +99,13 @@ def test_job_seconds_sum_to_the_time_that_jobs_spend_in_the_system(scenario):
     present_s = np.maximum(0.0, until_s - records.submit_s)
     assert np.isclose(simulator.world.clock[0].job_seconds, present_s.sum(), atol=1e-9)
     assert simulator.now_s < inf
+
+
+def test_an_incomplete_snapshot_is_refused():
+    cluster = ClusterSpec(racks=1, machines_per_rack=1, gpus_per_machine=1)
+    simulator = Simulator(cluster, job_table([0.0], [1], [5.0]), POLICIES["fifo"])
+    snapshot = simulator.snapshot()
+    with pytest.raises(ValueError, match="incomplete"):
+        simulator.restore({"clock": snapshot["clock"]})
+    with pytest.raises(ValueError, match="incomplete"):
+        Simulator(cluster, job_table([0.0], [1], [5.0]), POLICIES["fifo"], log=True).restore(snapshot)
