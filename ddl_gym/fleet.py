@@ -150,6 +150,8 @@ class Fleet:
     def step(self) -> Outcome:
         """Go to the next decision of each row in an episode; pays rewards and says which episodes ended."""
         rows, active, until_s = self.rows, self.active, self._until_s
+        self._before[:, 0] = self._clock["next_job"][:rows]
+        self._before[:, 1] = self._clock["finished"][:rows]
         interval_s = inf if self.kind == "offers" else self.settings.decision_s
         until_s[:rows] = np.where(active, self._clock["now"][:rows] + interval_s, self._clock["now"][:rows])
         self._advance(0, rows)
@@ -184,10 +186,8 @@ class Fleet:
             )
 
     def observe(self) -> NDArray[np.float32]:
-        """(N, F) what the agents see now; the array is overwritten by the next call."""
+        """(N, F) what the agents see now, the same at each call until the next step; the array is overwritten by it."""
         self._shards(lambda a, b: observe_rows(self.worlds, a, b, self._before, self.observations), 0, self.rows)
-        self._before[:, 0] = self._clock["next_job"][: self.rows]
-        self._before[:, 1] = self._clock["finished"][: self.rows]
         return self.observations
 
     def _shards(self, work: Callable[[int, int], None], first: int, end: int) -> None:

@@ -68,6 +68,36 @@ def test_same_step_autoreset_hides_the_last_observation_in_the_infos(env_id):
     pytest.fail("no episode ended")
 
 
+@pytest.mark.parametrize("env_id", ddl_gym.ENV_IDS)
+def test_in_same_step_mode_every_row_sees_what_its_single_env_sees(env_id):
+    singles = [gym.make(env_id, **SMALL).unwrapped for _ in SEEDS]
+    steps = rollout(env_id, AutoresetMode.SAME_STEP, 60)
+    _, (observations,) = next(steps)
+    for row, (single, seed) in enumerate(zip(singles, SEEDS, strict=True)):
+        assert np.array_equal(single.reset(seed=seed)[0], observations[row])
+    lone_ends = 0
+    for actions, (observations, rewards, *_) in steps:
+        ended = np.zeros(len(SEEDS), bool)
+        for row, single in enumerate(singles):
+            expected, reward, terminated, truncated, _ = single.step(actions[row])
+            ended[row] = terminated or truncated
+            assert np.array_equal(observations[row], single.reset()[0] if ended[row] else expected)
+            assert rewards[row] == reward
+        lone_ends += ended.any() and not ended.all()
+    assert lone_ends > 0
+
+
+def test_a_masked_reset_leaves_the_other_rows_as_they_are():
+    vector = DelayTimersVectorEnv(3, autoreset_mode=AutoresetMode.DISABLED, **SMALL)
+    vector.reset(seed=0)
+    for _ in range(3):
+        before, *_ = vector.step(np.zeros((3, 2), np.float32))
+    column = vector.feature_names.index("arrivals")
+    assert (before[:, column] > 0).any()
+    after, _ = vector.reset(options={"reset_mask": np.array([True, False, False])})
+    assert np.array_equal(after[1:], before[1:])
+
+
 def test_disabled_autoreset_waits_for_a_masked_reset():
     vector = DelayTimersVectorEnv(3, autoreset_mode=AutoresetMode.DISABLED, **SMALL, max_decisions=2)
     vector.reset(seed=0)
